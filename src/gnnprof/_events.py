@@ -1,0 +1,231 @@
+"""The one module that knows torch's profiler: its sessions, its event attributes, its versions.
+
+The rest of the package sees `Session` (start, stop), `Events` (plain tuples) and `Marker` (a named
+range that costs about two microseconds while a session runs and half a microsecond otherwise).
+"""
+
+from __future__ import annotations
+
+import gc
+import operator
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch._C._autograd import DeviceType
+from torch._C._profiler import _ExperimentalConfig
+from torch._C._profiler import _RecordFunctionFast as Marker
+from torch.autograd import profiler as autograd_profiler
+from torch.autograd.profiler import KinetoStepTracker
+from torch.profiler import ProfilerAction
+
+if TYPE_CHECKING:
+    from torch._C._autograd import _KinetoEvent
+
+__all__ = ["Events", "HostEvent", "Marker", "MemoryEvent", "Session", "refuse_nested_session"]
+
+_MEMORY_EVENT = "[memory]"
+_OUT_OF_MEMORY_EVENT = "[OutOfMemory]"
+_RUNTIME_ACTIVITIES = frozenset({"cuda_runtime", "cuda_driver", "xpu_runtime", "xpu_driver"})
+
+
+class HostEvent(NamedTuple):
+    """A range on a host thread. Sorts by thread, then start, then the longest first: parents first.
+
+    Times are nanoseconds of the profiler's clock. `launch` is the correlation id by which the
+    kernels in `Events.kernels` name the op that launched them.
+    """
+
+    thread: int
+    start: int
+    negative_duration: int
+    order: int
+    name: str
+    launch: int
+
+
+class MemoryEvent(NamedTuple):
+    """Bytes allocated (positive) or freed (negative) at one moment on one thread."""
+
+    thread: int
+    start: int
+    nbytes: int
+    on_device: bool
+
+
+class Events(NamedTuple):
+    """What one session recorded, free of torch objects.
+
+    Attributes:
+        host: Ranges, sorted.
+        memory: Allocations and frees, sorted by thread and time; empty unless asked for.
+        kernels: Correlation id -> nanoseconds of device time launched by that op.
+        unlinked_device_ns: Device time that names no op of this session.
+    """
+
+    host: list[HostEvent]
+    memory: list[MemoryEvent]
+    kernels: dict[int, int]
+    unlinked_device_ns: int
+
+
+def refuse_nested_session(what: str) -> None:
+    """Raise if a torch profiler session runs, or waits in its warm-up, in this process.
+
+    torch 2.13 crashes the process, or silently empties the outer profile, when two sessions
+    overlap: in one thread or in two, and also when the outer one is a scheduled profiler in its
+    warm-up step, which torch's own flags do not show.
+
+    Args:
+        what: Name of the tool that is about to start a session, for the message.
+
+    Raises:
+        RuntimeError: If a session is on.
+    """
+    running = torch.autograd._profiler_enabled() or autograd_profiler._is_profiler_enabled
+    if running or _scheduled_profiler_warms_up():
+        raise RuntimeError(
+            f"{what} cannot start: another torch profiler session is running in this process, and "
+            "torch allows one at a time (a second one crashes it). Leave the other `with` block "
+            "first (torch_profile, Profiler, profileit() on the CPU, torch.profiler.profile)."
+        )
+
+
+def _scheduled_profiler_warms_up() -> bool:
+    # The step tracker knows that a torch.profiler.profile object is in use, not its state; the
+    # search for the object takes some 50 ms and so is made only then.
+    if "ProfilerStep" not in KinetoStepTracker._step_dict:
+        return False
+    return any(
+        getattr(owner, "current_action", None) is ProfilerAction.WARMUP
+        for owner in gc.get_objects()
+        if type(owner) is torch.profiler.profile
+    )
+
+
+class Session:
+    """One torch profiler session over everything that runs between `start` and `stop`.
+
+    Args:
+        accelerator: `'cuda'`, `'xpu'` or None: also record that device's kernels.
+        memory: Also record allocations and frees. torch then records the starting thread only.
+    """
+
+    def __init__(self, accelerator: str | None, memory: bool) -> None:
+        self._with_device = accelerator is not None
+        self._with_memory = memory
+        self._profiler = autograd_profiler.profile(
+            use_kineto=True,
+            use_device=accelerator,
+            profile_memory=memory,
+            # With memory, torch reports allocations only to a session of the current thread.
+            experimental_config=_ExperimentalConfig(profile_all_threads=not memory),
+        )
+
+    def start(self) -> None:
+        """Begin recording."""
+        self._profiler.__enter__()
+
+    def stop(self) -> None:
+        """End recording, after the accelerator has finished its queued work."""
+        self._profiler.__exit__(None, None, None)
+
+    def export_chrome_trace(self, path: str) -> None:
+        """Write what was recorded in Chrome's trace format."""
+        self._profiler.export_chrome_trace(path)
+
+    def events(self) -> Events:
+        """Return what was recorded, as plain tuples."""
+        results = self._profiler.kineto_results
+        raw = results.events() if results is not None else []
+        return read_events(raw, with_device=self._with_device, with_memory=self._with_memory)
+
+
+def read_events(raw: Sequence[_KinetoEvent], *, with_device: bool, with_memory: bool) -> Events:
+    """Turn torch's event objects into plain tuples.
+
+    Host events that only mirror a call into the driver (`cudaLaunchKernel`) are nested into the op
+    that made the call, as torch.profiler does it; without such an op they are left out, because
+    their time is a second view of the time of the calling thread.
+
+    Args:
+        raw: Kineto events, as a session's result lists them.
+        with_device: Whether the session recorded an accelerator.
+        with_memory: Whether the session recorded allocations.
+    """
+    ranges: list[_KinetoEvent] = []
+    memory: list[MemoryEvent] = []
+    device: list[_KinetoEvent] = []
+    if with_device or with_memory:
+        for event in raw:
+            _sort_in(event, ranges, memory, device)
+    else:
+        ranges = [event for event in raw if not event.is_async()]
+    host = _host_events(ranges, with_device)
+    kernels, unlinked = _link_device_events(device, host)
+    host.sort()
+    memory.sort()
+    return Events(host, memory, kernels, unlinked)
+
+
+def _sort_in(
+    event: _KinetoEvent,
+    ranges: list[_KinetoEvent],
+    memory: list[MemoryEvent],
+    device: list[_KinetoEvent],
+) -> None:
+    """Put one event where it belongs; leave out what is no range of the host's own."""
+    name = event.name()
+    on_device = event.device_type() != DeviceType.CPU
+    if name == _MEMORY_EVENT:
+        memory.append(
+            MemoryEvent(event.start_thread_id(), event.start_ns(), event.nbytes(), on_device)
+        )
+    elif on_device or event.linked_correlation_id():
+        device.append(event)
+    elif not (
+        event.is_async()
+        or name == _OUT_OF_MEMORY_EVENT
+        or event.activity_type() in _RUNTIME_ACTIVITIES
+    ):
+        ranges.append(event)
+
+
+def _host_events(ranges: Sequence[_KinetoEvent], with_device: bool) -> list[HostEvent]:
+    # Column by column: a call made by map() costs half of one in a loop, and there are thousands.
+    def column(method: str) -> Iterator[Any]:
+        return map(operator.methodcaller(method), ranges)
+
+    columns = zip(
+        column("start_thread_id"),
+        column("start_ns"),
+        map(operator.neg, column("duration_ns")),
+        range(len(ranges)),
+        column("name"),
+        column("correlation_id") if with_device else repeat(0, len(ranges)),
+        strict=True,
+    )
+    return list(map(HostEvent._make, columns))
+
+
+def _link_device_events(
+    device: list[_KinetoEvent], host: list[HostEvent]
+) -> tuple[dict[int, int], int]:
+    """Sum kernel time per launching op; append driver calls to `host` under their op's thread."""
+    thread_of = {event.launch: event.thread for event in host}
+    kernels: dict[int, int] = {}
+    unlinked = 0
+    for event in device:
+        launch = event.linked_correlation_id()
+        if event.device_type() != DeviceType.CPU:
+            if event.is_user_annotation():
+                continue  # a range of record_function on the device's time line, not a kernel
+            if launch in thread_of:
+                kernels[launch] = kernels.get(launch, 0) + event.duration_ns()
+            else:
+                unlinked += event.duration_ns()
+        elif launch in thread_of:
+            start, duration = event.start_ns(), event.duration_ns()
+            host.append(HostEvent(thread_of[launch], start, -duration, len(host), event.name(), 0))
+    return kernels, unlinked

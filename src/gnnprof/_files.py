@@ -1,0 +1,106 @@
+"""Write files so that a reader never sees half of one and no earlier file is lost silently."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+
+def write_atomically(
+    path: str | os.PathLike[str], write: Callable[[Path], None], *, overwrite: bool = False
+) -> Path:
+    """Write a file under a temporary name in the same folder, then rename it.
+
+    Args:
+        path: Where the file shall be. A link is followed; a device or pipe is written in place.
+        write: Called with the temporary path, which keeps the suffix of `path`.
+        overwrite: Whether to replace a file that is already there.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileExistsError: If there is a file and `overwrite` is False.
+        OSError: If the folder is missing or not writable; the error names `path`.
+    """
+    target = Path(path)
+    if target.exists() and not target.is_file() and not target.is_dir():
+        write(target)
+        return target
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"{target} already exists; move it away or give another name")
+    final = target.resolve()
+    temporary = final.with_name(f".{uuid.uuid4().hex}-{final.name}")
+    try:
+        _create(temporary, target)
+        write(temporary)
+        _put_in_place(temporary, final, overwrite)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return target
+
+
+def _create(temporary: Path, target: Path) -> None:
+    """Create the temporary file, so that a bad folder is an error that names the target."""
+    try:
+        temporary.touch(exist_ok=False)
+    except OSError as error:
+        # OSError picks its own subclass by the number: FileNotFoundError, PermissionError.
+        raise OSError(error.errno, f"cannot write here: {error.strerror}", str(target)) from None
+
+
+def _put_in_place(temporary: Path, final: Path, overwrite: bool) -> None:
+    if overwrite:
+        temporary.replace(final)
+        return
+    try:
+        # Unlike a rename, a link never replaces a file that has appeared in the meantime.
+        os.link(temporary, final)
+    except FileExistsError:
+        raise FileExistsError(
+            f"{final} already exists; move it away or give another name"
+        ) from None
+    except OSError:  # a file system without hard links
+        temporary.rename(final)
+
+
+def ranked(path: str | os.PathLike[str]) -> Path:
+    """Put the rank into a file's name where several processes would write the same file.
+
+    Returns:
+        ``timeline-rank1.json`` for ``timeline.json`` on rank 1 of several, otherwise `path`.
+    """
+    path = Path(path)
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return path
+    if distributed.get_world_size() == 1:
+        return path
+    stem, suffix = _split_suffix(path)
+    return path.with_name(f"{stem}-rank{distributed.get_rank()}{suffix}")
+
+
+def set_aside(path: str | os.PathLike[str]) -> Path | None:
+    """Rename a file that is in the way to ``name.1.json``, ``name.2.json``, ...
+
+    Returns:
+        The new path of the file, or None if there was none.
+    """
+    path = Path(path)
+    if not path.exists():
+        return None
+    stem, suffix = _split_suffix(path)
+    number = 1
+    while (aside := path.with_name(f"{stem}.{number}{suffix}")).exists():
+        number += 1
+    return path.rename(aside)
+
+
+def _split_suffix(path: Path) -> tuple[str, str]:
+    """Split a file's name before its suffix; '.json.gz' is one suffix, 'lr-0.5.json' has one."""
+    suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    return path.name.removesuffix(suffix), suffix

@@ -1,0 +1,147 @@
+"""Frozen records of what was measured. Seconds and bytes; None means "not measured", never 0."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gnnprof import _statistics
+
+OUTSIDE = "outside"
+"""Phase of the row that holds what ran in the block but in no selected module."""
+
+PHASES = ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
+"""The phases of a message-passing layer, named after the methods of `MessagePassing`."""
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """One row of a layer profile: a module, a message-passing phase of it, or an op under either.
+
+    Module and phase rows (`op is None`) share out the block among them: their `self_cpu_time` adds
+    up to the block's duration. Op rows break a module or phase row down and are not added to it.
+
+    Attributes:
+        path: Dotted name of the module as in `named_modules()`; `''` is the model itself, None is
+            the row for what ran outside the profiled modules.
+        module: Class name of the module; None outside.
+        phase: None for the module itself, one of `PHASES`, or `'outside'`.
+        op: Name of the op as the torch profiler gives it (`'aten::mm'`); None for the module and
+            phase rows.
+        calls: How often the module, phase or op ran.
+        self_cpu_time: Seconds on the calling thread, less what is in rows nested in this one. For
+            a module or phase this includes its own ops and the Python code between them; for an
+            op, only the op itself.
+        cpu_time: Seconds from entry to exit, nested rows included (recursion counted once).
+        self_device_time: Seconds of the kernels that this row's own ops launched; None without an
+            accelerator in the profile.
+        device_time: The same, nested rows included.
+        self_cpu_memory: Bytes of host tensors allocated less freed by the row itself; None unless
+            memory was asked for.
+        cpu_memory: The same, nested rows included.
+        self_device_memory: Bytes on the accelerator, as `self_cpu_memory`.
+        device_memory: The same, nested rows included.
+        shared_with: For a module that is in the model under several names, at all but the first:
+            that first name. Calls and totals stand at every name, the self figures and the ops
+            only at the first.
+    """
+
+    path: str | None
+    module: str | None
+    phase: str | None
+    op: str | None
+    calls: int
+    self_cpu_time: float
+    cpu_time: float
+    self_device_time: float | None = None
+    device_time: float | None = None
+    self_cpu_memory: int | None = None
+    cpu_memory: int | None = None
+    self_device_memory: int | None = None
+    device_memory: int | None = None
+    shared_with: str | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long the steps of one kind took: the raw samples, and what follows from them.
+
+    Attributes:
+        samples: Seconds of each step, in the order they ran; at least one. The device is
+            synchronised before both readings of the clock; warm-up steps are left out.
+    """
+
+    samples: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        """Seconds of all steps together."""
+        return math.fsum(self.samples)
+
+    @property
+    def mean(self) -> float:
+        """Seconds per step, averaged."""
+        return _statistics.mean(self.samples)
+
+    @property
+    def std(self) -> float | None:
+        """Sample standard deviation of the steps in seconds; None for a single step."""
+        return _statistics.sample_std(self.samples)
+
+    @property
+    def median(self) -> float:
+        """Seconds of the middle step: what outliers do not move."""
+        return _statistics.median(self.samples)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % confidence interval of the median in seconds; None with fewer than 6 steps."""
+        return _statistics.median_interval(self.samples)
+
+    def to_dict(self, prefix: str = "") -> dict[str, object]:
+        """Return the samples and every figure that follows from them, keys after `prefix`."""
+        low, high = self.interval or (None, None)
+        figures = {
+            "total": self.total,
+            "mean": self.mean,
+            "std": self.std,
+            "median": self.median,
+            "median_low": low,
+            "median_high": high,
+            "samples": list(self.samples),
+        }
+        return {prefix + name: value for name, value in figures.items()}
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """What `benchmark` measured of one function.
+
+    Attributes:
+        name: Name of the function in the table.
+        forward: Calls of the function; None if it failed before the first measured step.
+        backward: Backward passes from the function's outputs; None without `backward=True`, and
+            like `forward` on failure.
+        error: Type and message of the exception that ended the measurement early; the timings
+            then hold the steps before it. None if all steps ran.
+    """
+
+    name: str
+    forward: Timing | None
+    backward: Timing | None = None
+    error: str | None = None
+
+    @property
+    def total(self) -> float | None:
+        """Seconds of all forward and backward steps together; None if nothing was measured."""
+        if self.forward is None:
+            return None
+        return self.forward.total + (self.backward.total if self.backward else 0.0)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return a flat dictionary for JSON or pandas, in seconds; no keys for what did not run."""
+        entry: dict[str, object] = {"name": self.name, "error": self.error, "total": self.total}
+        for kind, timing in (("forward", self.forward), ("backward", self.backward)):
+            if timing is not None:
+                entry.update(timing.to_dict(f"{kind}_"))
+        return entry

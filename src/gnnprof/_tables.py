@@ -1,0 +1,275 @@
+"""Columns defined once; records to text, CSV, JSON and pandas.
+
+A record is any frozen dataclass of numbers and strings. Nothing here measures.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gnnprof._files import ranked, write_atomically
+from gnnprof._records import OUTSIDE, ProfileRow
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from pandas import DataFrame
+
+NOT_MEASURED = "n/a"
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+# --- records to files ------------------------------------------------------------------------
+
+
+def records_to_json(
+    path: str | os.PathLike[str],
+    rows: Sequence[DataclassInstance],
+    header: Mapping[str, Any],
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Write `{**header, "rows": [...]}`; under torch.distributed with the rank in the name.
+
+    Args:
+        path: Where the file shall be.
+        rows: Records, one object each; None becomes null.
+        header: What holds for all rows: schema name and version, totals, environment.
+        overwrite: Whether to replace an earlier file.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileExistsError: If there is a file and `overwrite` is False.
+        OSError: If the folder is missing or not writable.
+    """
+    text = json.dumps({**header, "rows": [asdict(row) for row in rows]}, indent=1, allow_nan=False)
+    return write_atomically(
+        ranked(path),
+        lambda file: _write_text(file, text + "\n"),
+        overwrite=overwrite,
+    )
+
+
+def records_to_csv(
+    path: str | os.PathLike[str],
+    rows: Sequence[DataclassInstance],
+    names: Sequence[str],
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Write one line per record, None as an empty field; otherwise as `records_to_json`.
+
+    Text that a spreadsheet would take for a formula gets a leading apostrophe.
+
+    Args:
+        path: Where the file shall be.
+        rows: Records of one class.
+        names: The fields to write, in order: the heading.
+        overwrite: Whether to replace an earlier file.
+    """
+
+    def write(file: Path) -> None:
+        with file.open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(names)
+            writer.writerows([_csv_value(getattr(row, name)) for name in names] for row in rows)
+
+    return write_atomically(ranked(path), write, overwrite=overwrite)
+
+
+def records_to_pandas(rows: Sequence[DataclassInstance], names: Sequence[str]) -> DataFrame:
+    """Return a data frame with one line per record.
+
+    Raises:
+        ImportError: If pandas is not installed; the message names the extra that brings it.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError('to_pandas() needs pandas: pip install "gnnprof[report]"') from error
+    return pandas.DataFrame([asdict(row) for row in rows], columns=list(names))
+
+
+def field_names(record: type[DataclassInstance]) -> tuple[str, ...]:
+    """Names of a record's fields, in order."""
+    return tuple(field.name for field in fields(record))
+
+
+def _write_text(file: Path, text: str) -> None:
+    file.write_text(text, encoding="utf-8")
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
+        return f"'{value}"
+    return value
+
+
+# --- numbers to text -------------------------------------------------------------------------
+
+
+def format_time(time_us: float | None) -> str:
+    """Format microseconds as `1.234us`, `1.234ms` or `1.234s`; unknown is `n/a`."""
+    if time_us is None:
+        return NOT_MEASURED
+    for limit, unit in ((1e6, "s"), (1e3, "ms")):
+        if abs(time_us) >= limit:
+            return f"{time_us / limit:.3f}{unit}"
+    return f"{time_us:.3f}us"
+
+
+def format_memory(nbytes: int | None) -> str:
+    """Format bytes as `12 b`, `1.50 Kb`, `1.50 Mb` or `1.50 Gb` (powers of 1,024)."""
+    if nbytes is None:
+        return NOT_MEASURED
+    for power, unit in ((3, "Gb"), (2, "Mb"), (1, "Kb")):
+        if abs(nbytes) >= 1024**power:
+            return f"{nbytes / 1024**power:.2f} {unit}"
+    return f"{nbytes} b"
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e6
+
+
+# --- the layer table -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    """One figure of a `ProfileRow`.
+
+    Attributes:
+        key: Name of the record's field.
+        heading: What stands above the column. CUDA stands for whichever accelerator was profiled.
+        measure: The figure in the unit of the raw results: microseconds, bytes or a count.
+        text: The figure as the table prints it.
+        needs: What must have been asked for: 'device', 'memory', both or nothing.
+    """
+
+    key: str
+    heading: str
+    measure: Callable[[Any], Any]
+    text: Callable[[Any], str]
+    needs: frozenset[str] = frozenset()
+
+    def read(self, row: ProfileRow) -> Any:
+        """The figure of a row in the unit of the raw results."""
+        return self.measure(getattr(row, self.key))
+
+
+def _time(key: str, heading: str, *needs: str) -> Column:
+    return Column(key, heading, _microseconds, format_time, frozenset(needs))
+
+
+def _memory(key: str, heading: str, *needs: str) -> Column:
+    return Column(key, heading, lambda nbytes: nbytes, format_memory, frozenset(needs))
+
+
+COLUMNS = (
+    _time("self_cpu_time", "Self CPU total"),
+    _time("cpu_time", "CPU total"),
+    _time("self_device_time", "Self CUDA total", "device"),
+    _time("device_time", "CUDA total", "device"),
+    _memory("self_cpu_memory", "Self CPU Mem", "memory"),
+    _memory("cpu_memory", "CPU Mem", "memory"),
+    _memory("self_device_memory", "Self CUDA Mem", "device", "memory"),
+    _memory("device_memory", "CUDA Mem", "device", "memory"),
+    Column("calls", "Number of Calls", lambda calls: calls, str),
+)
+
+HEADINGS = ("Module", *(column.heading for column in COLUMNS))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row and its place in the printed tree.
+
+    Attributes:
+        row: The record.
+        names: Names from the model's class down to this row.
+    """
+
+    row: ProfileRow
+    names: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """The path as the reference labels it: `-act--aten::relu`; the model itself by its name."""
+        names = self.names[1:] or self.names
+        return "".join("-" * depth + name for depth, name in enumerate(names, 1))
+
+    @property
+    def title(self) -> str:
+        """Name of the row as the table prints it, indented by its depth."""
+        row, name = self.row, self.names[-1]
+        if row.op is None and row.phase not in (None, OUTSIDE):
+            name = f"[{name}]"
+        elif row.op is None and row.path:
+            name = f"{name} ({row.module})"
+        if row.shared_with is not None:
+            name += f" = {row.shared_with or self.names[0]}"
+        return "  " * (len(self.names) - 1) + name
+
+
+def lines_of(rows: Sequence[ProfileRow], model: str) -> Iterator[Line]:
+    """Place every row in the tree of modules, phases and ops."""
+    propagating = {row.path for row in rows if row.phase == "propagate"}
+    for row in rows:
+        if row.path is None:
+            names: tuple[str, ...] = (OUTSIDE,)
+        else:
+            names = (model, *row.path.split(".")) if row.path else (model,)
+            if row.phase is not None:
+                inner = row.phase in ("message", "aggregate", "message_and_aggregate")
+                names += ("propagate",) if inner and row.path in propagating else ()
+                names += (row.phase,)
+        yield Line(row, names if row.op is None else (*names, row.op))
+
+
+def layer_table(
+    lines: Sequence[Line], measured: frozenset[str], whole: float, accelerator: str | None
+) -> str:
+    """Draw the table of a layer profile.
+
+    Args:
+        lines: Rows in tree order.
+        measured: What was asked for, out of 'device' and 'memory': its columns are shown.
+        whole: Seconds that 100 % of self CPU time stands for.
+        accelerator: Name of the profiled accelerator's backend, for the headings.
+    """
+    columns = [column for column in COLUMNS if column.needs <= measured]
+    device = (accelerator or "cuda").upper()
+    head = ["Module", "Self CPU %", *(c.heading.replace("CUDA", device) for c in columns)]
+    body = [
+        [
+            line.title,
+            _percent(line.row.self_cpu_time, whole),
+            *(column.text(column.read(line.row)) for column in columns),
+        ]
+        for line in lines
+    ]
+    # Not tabulate: it looks at every cell several times, and a big model has thousands.
+    widths = [max(map(len, cells)) for cells in zip(head, *body, strict=True)]
+    rule = "-|-".join("-" * width for width in widths)
+    return (
+        "\n".join([_aligned(head, widths), rule, *(_aligned(row, widths) for row in body)]) + "\n"
+    )
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first = cells[0].ljust(widths[0])
+    rest = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
+    return " | ".join([first, *rest])
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}" if whole else NOT_MEASURED

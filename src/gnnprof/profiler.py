@@ -1,0 +1,386 @@
+"""Layer by layer profiling: which module, and which phase of message passing, costs what."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import nn
+
+from gnnprof import _device, _tables
+from gnnprof._attribution import SESSION_MARKER, Attribution, rows_of
+from gnnprof._events import Marker, Session, refuse_nested_session
+from gnnprof._files import ranked, write_atomically
+from gnnprof._markers import Markers, class_name, walk_modules
+from gnnprof._records import ProfileRow
+from gnnprof._tables import format_memory, format_time
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["Measure", "Profiler", "Trace", "format_memory", "format_time"]
+
+SCHEMA = "gnnprof.profile/1"
+"""Name and version of what `Profiler.to_json` writes."""
+
+
+class Trace(NamedTuple):
+    """A module of the model: its path from the class name down, whether it has no children."""
+
+    path: tuple[str, ...]
+    leaf: bool
+    module: nn.Module
+
+
+class Measure(NamedTuple):
+    """The figures of one row in the units of `Profiler.get_trace`: microseconds and bytes."""
+
+    self_cpu_total: float
+    cpu_total: float
+    self_cuda_total: float | None
+    cuda_total: float | None
+    self_cpu_memory: int | None
+    cpu_memory: int | None
+    self_cuda_memory: int | None
+    cuda_memory: int | None
+    occurrences: int
+
+
+class Profiler:
+    """Context manager that finds out where the time of a model goes, layer by layer.
+
+    Every call of every module, and of the message-passing phases of PyG layers, becomes a row with
+    the ops under it. The self times of the module and phase rows and of one row for what ran
+    outside the model add up to the duration of the block.
+
+    .. code-block:: python
+
+        with Profiler(model) as prof:
+            model(x, edge_index)
+        print(prof.table(ops=False))
+
+    The model is marked by hooks on its instances, which are gone after the block, however it
+    ends. A model compiled by `torch.compile` is one row, with its compiled regions and kernels
+    under it: pass the compiled model, as it is called. Calls on other threads are recorded too,
+    except with `profile_memory=True`, where torch records one thread only.
+
+    A profiler can be entered again; it then starts clean.
+
+    Args:
+        model: The model to profile.
+        enabled: If False, the block runs as if there were no profiler.
+        use_cuda: Also record the time of the kernels on the accelerator (CUDA, or XPU where that is
+            the one at hand).
+        profile_memory: Also record bytes allocated and freed.
+        paths: The modules that get rows, by dotted name (`'convs.0'`), by name with slashes with
+            or without the model's class name (`'GCN/convs/0'`), or as a tuple of names. A module
+            that is not selected counts to the row it is called from. By default all.
+
+    Raises:
+        TypeError: If `model` is not an `nn.Module`.
+        ValueError: If a path names no module; the message lists the closest names.
+        RuntimeError: If `use_cuda` is set and there is no CUDA or XPU device.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        enabled: bool = True,
+        use_cuda: bool = False,
+        profile_memory: bool = False,
+        paths: Iterable[str | Sequence[str]] | None = None,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"model is a {type(model).__name__}; Profiler needs a torch.nn.Module "
+                "(pass the model itself, not its output or its class)"
+            )
+        self._model = model
+        self.enabled = enabled
+        self.use_cuda = use_cuda
+        self.profile_memory = profile_memory
+        self.paths = paths
+        self._selected = None if paths is None else _select(model, paths)
+        self._accelerator = _accelerator_for(use_cuda) if enabled else None
+        self._undo: ExitStack | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Start clean: no session, no rows."""
+        self._session: Session | None = None
+        self._markers: Markers | None = None
+        self._rows: tuple[ProfileRow, ...] | None = None
+        self._whole = 0.0
+
+    # --- capture -----------------------------------------------------------------------------
+
+    def __enter__(self) -> Profiler:
+        if not self.enabled:
+            return self
+        if self._undo is not None:
+            raise RuntimeError(
+                "this Profiler is already recording; leave its `with` block before entering again"
+            )
+        refuse_nested_session("Profiler")
+        self._forget()
+        self._markers = Markers(self._model, self._selected, self.profile_memory)
+        self._session = Session(self._accelerator, self.profile_memory)
+        if self._accelerator:
+            _device.synchronize()  # or kernels queued before the block would be recorded in it
+        with ExitStack() as undo:
+            undo.enter_context(self._markers.place())
+            self._session.start()
+            undo.callback(self._session.stop)
+            marker = Marker(SESSION_MARKER)
+            marker.__enter__()
+            undo.callback(marker.__exit__, None, None, None)
+            undo.callback(self._markers.close_all)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self.enabled:
+            return
+        if self._undo is None:
+            raise RuntimeError("this Profiler is not recording; use it as `with Profiler(model):`")
+        undo, self._undo = self._undo, None
+        undo.close()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the model."""
+        return self._model(*args, **kwargs)
+
+    # --- results -----------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> tuple[ProfileRow, ...]:
+        """The records, in the order of the module tree; the row for the rest comes last.
+
+        Raises:
+            RuntimeError: While the block is still running, or if another profiler session was
+                started inside it, which ends ours.
+        """
+        if self._rows is None:
+            self._rows = self._attribute()
+        return self._rows
+
+    @property
+    def total_time(self) -> float:
+        """Seconds that the rows should account for.
+
+        The duration of the block on its own thread, and the time of the outermost recorded ranges
+        on other threads, both by the profiler's clock.
+        """
+        self.rows  # noqa: B018 (the sums are made with the rows)
+        return self._whole
+
+    @property
+    def coverage(self) -> float:
+        """Share of `total_time` that is found in the self times of the rows, from 0 to 1."""
+        found = sum(row.self_cpu_time for row in self.rows if row.op is None)
+        return min(1.0, found / self._whole) if self._whole else 1.0
+
+    def _attribute(self) -> tuple[ProfileRow, ...]:
+        if self._undo is not None:
+            raise RuntimeError("the profile is still recording; read it after the `with` block")
+        if self._session is None or self._markers is None:
+            return ()
+        layout = self._markers.layout
+        attribution = Attribution(self._session.events(), [site for _, site in layout])
+        self._whole = (attribution.session_ns + attribution.other_threads_ns) * 1e-9
+        return rows_of(
+            attribution,
+            layout,
+            with_device=self._accelerator is not None,
+            with_memory=self.profile_memory,
+        )
+
+    # --- renderings --------------------------------------------------------------------------
+
+    def table(self, *, ops: bool = True, min_percent: float = 0.0) -> str:
+        """Draw the rows as a tree.
+
+        Args:
+            ops: Whether to list the ops under every module and phase.
+            min_percent: Leave out op rows with less than this share of self CPU time, in percent.
+
+        Returns:
+            The table and, below it, how much of the block it accounts for. The column
+            "Self CPU %" adds up to 100 over the rows of modules, phases and `outside`.
+        """
+        if not self.enabled:
+            return "Profiler(enabled=False): nothing was recorded"
+        limit = min_percent / 100 * self.total_time
+        lines = [
+            line
+            for line in self._lines()
+            if line.row.op is None or (ops and line.row.self_cpu_time >= limit)
+        ]
+        table = _tables.layer_table(lines, self._measured(), self._whole, self._accelerator)
+        return table + "\n".join(self._footer())
+
+    def __str__(self) -> str:
+        if self._undo is not None:
+            return "Profiler: still recording; leave the `with` block to read the table"
+        return self.get_trace()[0]
+
+    def __repr__(self) -> str:
+        state = "recording" if self._undo else "recorded" if self._session else "not entered yet"
+        return f"<Profiler of {class_name(self._model)}: {state if self.enabled else 'disabled'}>"
+
+    def get_trace(
+        self,
+    ) -> tuple[str, list[str], dict[str, list[Any]], list[str], list[list[str]]]:
+        """Return what `torch_geometric.profile.Profiler.get_trace` returns.
+
+        `rows` holds the same with names, types and units.
+
+        Returns:
+            The printed table; the headings of all columns; the raw figures (microseconds and
+            bytes, in the order of the headings) by op name, summed over the model, and by the
+            label of every row; the labels (`'-act--aten::relu'`); the formatted figures of
+            every label.
+        """
+        lines = list(self._lines())
+        raw: dict[str, list[Any]] = {}
+        for line in lines:
+            figures = [column.read(line.row) for column in _tables.COLUMNS]
+            raw[line.label] = figures
+            if line.row.op is not None:
+                so_far = raw.get(line.row.op)
+                raw[line.row.op] = figures if so_far is None else _added(so_far, figures)
+        stats = [
+            [column.text(column.read(line.row)) for column in _tables.COLUMNS] for line in lines
+        ]
+        headings = list(_tables.HEADINGS)
+        return self.table(), headings, raw, [line.label for line in lines], stats
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return the rows as dictionaries; seconds and bytes, None where not measured."""
+        return [asdict(row) for row in self.rows]
+
+    def to_json(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the rows, the total time and the coverage.
+
+        Args:
+            path: The file; under torch.distributed the rank is put into its name.
+            overwrite: Whether to replace an earlier file.
+
+        Returns:
+            The path written.
+
+        Raises:
+            FileExistsError: If there is a file and `overwrite` is False.
+        """
+        header = {
+            "schema": SCHEMA,
+            "model": class_name(self._model),
+            "accelerator": self._accelerator,
+            "total_time": self.total_time,
+            "coverage": self.coverage,
+        }
+        return _tables.records_to_json(path, self.rows, header, overwrite=overwrite)
+
+    def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the rows, one line each; otherwise as `to_json`."""
+        names = _tables.field_names(ProfileRow)
+        return _tables.records_to_csv(path, self.rows, names, overwrite=overwrite)
+
+    def to_pandas(self) -> DataFrame:
+        """Return the rows as a data frame.
+
+        Raises:
+            ImportError: If pandas is not installed.
+        """
+        return _tables.records_to_pandas(self.rows, _tables.field_names(ProfileRow))
+
+    def export_chrome_trace(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the time line, with a range for every module and phase, in Chrome's trace format.
+
+        Open it in `chrome://tracing` or https://ui.perfetto.dev. Otherwise as `to_json`.
+
+        Raises:
+            RuntimeError: If nothing was recorded yet.
+        """
+        if self._session is None or self._undo is not None:
+            raise RuntimeError(
+                "nothing to export yet; leave the `with` block of the Profiler first"
+            )
+        session = self._session
+        return write_atomically(
+            ranked(path), lambda file: session.export_chrome_trace(str(file)), overwrite=overwrite
+        )
+
+    def _lines(self) -> Iterable[_tables.Line]:
+        return _tables.lines_of(self.rows, class_name(self._model))
+
+    def _measured(self) -> frozenset[str]:
+        asked = {"device": self._accelerator is not None, "memory": self.profile_memory}
+        return frozenset(name for name, measured in asked.items() if measured)
+
+    def _footer(self) -> Iterable[str]:
+        yield f"Total: {format_time(self._whole * 1e6)}, of which rows cover {self.coverage:.2%}"
+        if self._markers is not None and self._markers.unrecorded_calls:
+            yield (
+                f"Not measured: {self._markers.unrecorded_calls} module calls on other threads; "
+                "with profile_memory=True torch records one thread only"
+            )
+
+
+def _added(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+    """Add two rows of figures; what was not measured stays None."""
+    return [None if a is None else a + b for a, b in zip(first, second, strict=True)]
+
+
+def _accelerator_for(use_cuda: bool) -> str | None:
+    """The accelerator to record; raises where it was asked for and there is none."""
+    if not use_cuda:
+        return None
+    accelerator = _device.accelerator()
+    if accelerator not in _device.EVENT_BACKENDS:
+        raise RuntimeError(
+            f"use_cuda=True needs a CUDA or XPU device, and torch sees {accelerator or 'none'} "
+            "here; leave it out to profile the host, or pass use_cuda=torch.cuda.is_available()"
+        )
+    return accelerator
+
+
+def _select(model: nn.Module, paths: Iterable[str | Sequence[str]]) -> frozenset[str]:
+    """Translate the user's paths to dotted names.
+
+    Raises:
+        ValueError: If a path names no module.
+    """
+    if isinstance(paths, str):
+        paths = (paths,)
+    known = {path for path, _ in walk_modules(model)}
+    roots = {type(model).__name__, class_name(model)}
+    selected = set()
+    for path in paths:
+        names = path.replace("/", ".").split(".") if isinstance(path, str) else list(path)
+        dotted = ".".join(names)
+        without_root = ".".join(names[1:]) if names and names[0] in roots else dotted
+        if dotted not in known and without_root not in known:
+            raise ValueError(_unknown_path(path, dotted, known, class_name(model)))
+        selected.add(dotted if dotted in known else without_root)
+    return frozenset(selected)
+
+
+def _unknown_path(path: Any, dotted: str, known: set[str], root: str) -> str:
+    closest = difflib.get_close_matches(dotted, known, n=5, cutoff=0.3) or sorted(known)[:5]
+    names = ", ".join(repr(name or root) for name in closest)
+    return (
+        f"paths contains {path!r}, which is no module of {root}; the closest are {names} "
+        "(dotted names as in model.named_modules(); parts of compiled modules have none)"
+    )

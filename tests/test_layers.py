@@ -1,0 +1,100 @@
+"""Imports run one way, and the package costs little to import."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "gnnprof"
+
+LEAVES = {
+    "_version",
+    "_files",
+    "_statistics",
+    "_records",
+    "_tables",
+    "_nvidia_smi",
+    "_tensors",
+    "_wrapping",
+}
+CAPTURE = {
+    "_device",
+    "_events",
+    "_attribution",
+    "_markers",
+    "_traces",
+    "_stats",
+    "_isolation",
+}
+DOORS = {"profile", "profiler", "benchmark", "nvtx", "utils", "compilation"}
+TOP = {"__init__", "__main__", "_runner"}
+ALLOWED_BETWEEN_DOORS = {("profile", "utils")}
+RANK = {**dict.fromkeys(LEAVES, 0), **dict.fromkeys(CAPTURE, 1), **dict.fromkeys(DOORS, 2)}
+RANK |= dict.fromkeys(TOP, 3)
+
+
+def imports_of(file: Path) -> set[str]:
+    """Names of the gnnprof modules that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "gnnprof":
+            found |= {alias.name for alias in node.names if (SOURCE / f"{alias.name}.py").exists()}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gnnprof."):
+            found.add((node.module or "").split(".")[1])
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+            found |= {name.split(".")[1] for name in names if name.startswith("gnnprof.")}
+    return found
+
+
+@pytest.mark.parametrize("file", sorted(SOURCE.glob("*.py")), ids=lambda file: file.stem)
+def test_imports_run_one_way(file):
+    assert file.stem in RANK, "give the new module its place in this test"
+    for imported in imports_of(file):
+        lower = RANK[imported] < RANK[file.stem]
+        same = RANK[imported] == RANK[file.stem] and imported not in DOORS
+        assert lower or same or (file.stem, imported) in ALLOWED_BETWEEN_DOORS, imported
+
+
+def test_no_import_goes_in_circles():
+    graph = {file.stem: imports_of(file) - {file.stem} for file in SOURCE.glob("*.py")}
+    while leaves := {name for name, needs in graph.items() if not needs & set(graph)}:
+        graph = {name: needs for name, needs in graph.items() if name not in leaves}
+    assert not graph, f"circular imports among {sorted(graph)}"
+
+
+def test_only_the_device_module_asks_for_devices():
+    offenders = [
+        file.stem
+        for file in SOURCE.glob("*.py")
+        if file.stem not in {"_device", "nvtx"} and "torch.cuda." in _code(file)
+    ]
+    assert not offenders
+
+
+def _code(file: Path) -> str:
+    """A file's code without its strings and comments."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return "\n".join(ast.unparse(n) for n in ast.walk(tree) if isinstance(n, ast.Attribute))
+
+
+PROBE = """
+import sys, time
+import torch
+start = time.perf_counter()
+import gnnprof
+spent = time.perf_counter() - start
+heavy = {"torch_geometric", "pandas", "matplotlib", "plotly", "scipy", "dgl", "torch._dynamo"}
+print(spent, sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_importing_is_cheap_and_pulls_in_nothing_heavy():
+    out = subprocess.run([sys.executable, "-c", PROBE], check=True, capture_output=True, text=True)
+    spent, heavy = out.stdout.split(maxsplit=1)
+    assert heavy.strip() == "[]"
+    assert float(spent) < 0.5  # 0.15 s on a quiet machine

@@ -1,0 +1,165 @@
+"""Golden tables from hand-made records, and that their figures add up."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+
+from gnnprof._records import ProfileRow
+from gnnprof._tables import (
+    COLUMNS,
+    field_names,
+    format_memory,
+    format_time,
+    layer_table,
+    lines_of,
+    records_to_csv,
+    records_to_json,
+    records_to_pandas,
+)
+
+
+def row(path, module, phase, op, calls, own, total, **more) -> ProfileRow:
+    return ProfileRow(path, module, phase, op, calls, own / 1e6, total / 1e6, **more)
+
+
+ROWS = (
+    row("", "GCN", None, None, 2, 100, 900),
+    row("", "GCN", None, "aten::relu", 2, 60, 60),
+    row("conv", "GCNConv", None, None, 2, 50, 800),
+    row("conv", "GCNConv", "propagate", None, 2, 250, 700),
+    row("conv", "GCNConv", "message", None, 2, 450, 450),
+    row("conv", "GCNConv", "message", "aten::mul", 2, 440, 440),
+    row("conv.lin", "Linear", None, None, 2, 50, 50),
+    row("same", "GCNConv", None, None, 2, 0, 800, shared_with="conv"),
+    row(None, None, "outside", None, 1, 100, 100),
+)
+
+GOLDEN = """\
+Module               | Self CPU % | Self CPU total | CPU total | Number of Calls
+---------------------|------------|----------------|-----------|----------------
+GCN                  |       10.0 |      100.000us | 900.000us |               2
+  aten::relu         |        6.0 |       60.000us |  60.000us |               2
+  conv (GCNConv)     |        5.0 |       50.000us | 800.000us |               2
+    [propagate]      |       25.0 |      250.000us | 700.000us |               2
+      [message]      |       45.0 |      450.000us | 450.000us |               2
+        aten::mul    |       44.0 |      440.000us | 440.000us |               2
+    lin (Linear)     |        5.0 |       50.000us |  50.000us |               2
+  same (GCNConv) = conv |     0.0 |        0.000us | 800.000us |               2
+outside              |       10.0 |      100.000us | 100.000us |               1
+"""
+
+
+def table(rows=ROWS, measured=frozenset(), whole=1e-3, accelerator=None) -> str:
+    return layer_table(list(lines_of(rows, "GCN")), measured, whole, accelerator)
+
+
+def cells(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
+
+
+def test_golden_table():
+    assert cells(table())[0] == cells(GOLDEN)[0]
+    assert cells(table())[2:] == cells(GOLDEN)[2:]
+    assert len({len(line) for line in table().splitlines()}) == 1
+
+
+def test_the_golden_table_adds_up():
+    shares = [float(line[1]) for line, r in zip(cells(GOLDEN)[2:], ROWS, strict=True) if not r.op]
+    assert sum(shares) == 100.0
+
+
+def test_labels_are_those_of_the_reference():
+    assert [line.label for line in lines_of(ROWS, "GCN")] == [
+        "-GCN",
+        "-aten::relu",
+        "-conv",
+        "-conv--propagate",
+        "-conv--propagate---message",
+        "-conv--propagate---message----aten::mul",
+        "-conv--lin",
+        "-same",
+        "-outside",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("measured", "hidden"),
+    [
+        (set(), {"CUDA", "Mem"}),
+        ({"device"}, {"Mem"}),
+        ({"memory"}, {"CUDA"}),
+        ({"device", "memory"}, set()),
+    ],
+)
+def test_a_column_that_was_asked_for_is_shown(measured, hidden):
+    heading = cells(table(measured=frozenset(measured)))[0]
+    expected = [c.heading for c in COLUMNS if not any(word in c.heading for word in hidden)]
+    assert heading == ["Module", "Self CPU %", *expected]
+
+
+def test_headings_name_the_accelerator_that_was_profiled():
+    assert "Self XPU total" in table(measured=frozenset({"device"}), accelerator="xpu")
+
+
+def test_unknown_prints_as_not_measured():
+    line = cells(table(measured=frozenset({"memory"})))[2]
+    assert line[4:6] == ["n/a", "n/a"]
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [(0, "0.000us"), (999.9994, "999.999us"), (1000, "1.000ms"), (2.5e6, "2.500s"), (None, "n/a")],
+)
+def test_format_time(us, text):
+    assert format_time(us) == text
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [(0, "0 b"), (1023, "1023 b"), (1536, "1.50 Kb"), (-(3 << 20), "-3.00 Mb"), (None, "n/a")],
+)
+def test_format_memory(nbytes, text):
+    assert format_memory(nbytes) == text
+
+
+def test_json_keeps_every_field_and_the_header(tmp_path):
+    path = records_to_json(tmp_path / "rows.json", ROWS, {"schema": "x/1"})
+    saved = json.loads(path.read_text())
+    assert saved["schema"] == "x/1"
+    assert [ProfileRow(**fields) for fields in saved["rows"]] == list(ROWS)
+
+
+def test_csv_has_no_formulas_and_leaves_unknown_empty(tmp_path):
+    rows = (ROWS[0], replace(ROWS[1], op="=HYPERLINK(1)"), replace(ROWS[1], op="-x"))
+    path = records_to_csv(tmp_path / "rows.csv", rows, field_names(ProfileRow))
+    with path.open(newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    assert [line["op"] for line in lines] == ["", "'=HYPERLINK(1)", "'-x"]
+    assert lines[0]["device_time"] == ""
+    assert float(lines[0]["cpu_time"]) == ROWS[0].cpu_time
+
+
+def test_pandas_frame_has_the_fields_as_columns():
+    frame = records_to_pandas(ROWS, field_names(ProfileRow))
+    assert tuple(frame.columns) == field_names(ProfileRow)
+    assert list(frame["calls"]) == [row.calls for row in ROWS]
+
+
+def test_a_missing_pandas_names_the_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(ImportError, match=r'pip install "gnnprof\[report\]"'):
+        records_to_pandas(ROWS, field_names(ProfileRow))
+
+
+def test_rendering_grows_linearly_and_is_fast():
+    from gnnprof import _device
+
+    many = tuple(replace(ROWS[2], path=f"layers.{i}") for i in range(8000))
+    start = _device.clock()
+    text = table(many)
+    assert _device.clock() - start < 1.5  # 800 layers with ten rows each
+    assert text.count("\n") == 8002
