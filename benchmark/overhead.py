@@ -134,7 +134,7 @@ def contestants(
     def bare() -> str:
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             run()
-        return profiler.key_averages().table()
+        return str(profiler.key_averages().table())
 
     def ours() -> str:
         with Profiler(model) as profiler:

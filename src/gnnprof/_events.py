@@ -83,7 +83,8 @@ def refuse_nested_session(what: str) -> None:
     Raises:
         RuntimeError: If a session is on.
     """
-    running = torch.autograd._profiler_enabled() or autograd_profiler._is_profiler_enabled
+    here = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+    running = here or autograd_profiler._is_profiler_enabled
     if running or _scheduled_profiler_warms_up():
         raise RuntimeError(
             f"{what} cannot start: another torch profiler session is running in this process, and "
@@ -125,15 +126,15 @@ class Session:
 
     def start(self) -> None:
         """Begin recording."""
-        self._profiler.__enter__()
+        self._profiler.__enter__()  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
         """End recording, after the accelerator has finished its queued work."""
-        self._profiler.__exit__(None, None, None)
+        self._profiler.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def export_chrome_trace(self, path: str) -> None:
         """Write what was recorded in Chrome's trace format."""
-        self._profiler.export_chrome_trace(path)
+        self._profiler.export_chrome_trace(path)  # type: ignore[no-untyped-call]
 
     def events(self) -> Events:
         """Return what was recorded, as plain tuples."""
@@ -179,9 +180,8 @@ def _sort_in(
     name = event.name()
     on_device = event.device_type() != DeviceType.CPU
     if name == _MEMORY_EVENT:
-        memory.append(
-            MemoryEvent(event.start_thread_id(), event.start_ns(), event.nbytes(), on_device)
-        )
+        nbytes = event.nbytes()  # type: ignore[attr-defined]  # missing in torch's stubs
+        memory.append(MemoryEvent(event.start_thread_id(), event.start_ns(), nbytes, on_device))
     elif on_device or event.linked_correlation_id():
         device.append(event)
     elif not (

@@ -174,7 +174,9 @@ class Markers:
 
     def _mark_compiled_call(self, module: nn.Module, marker: str, undo: ExitStack) -> None:
         """Wrap what `module.compile()` stored on the instance; hooks would be compiled in."""
-        compiled = module._compiled_call_impl
+        compiled: Callable[..., Any] | None = module._compiled_call_impl
+        if compiled is None:
+            raise ValueError("the module is not compiled in place")
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self._enter(marker)

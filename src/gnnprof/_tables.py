@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnprof._files import ranked, write_atomically
 from gnnprof._records import OUTSIDE, ProfileRow
@@ -189,8 +189,7 @@ COLUMNS = (
 HEADINGS = ("Module", *(column.heading for column in COLUMNS))
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A row and its place in the printed tree.
 
     Attributes:

@@ -233,7 +233,7 @@ class Profiler:
     def __str__(self) -> str:
         if self._undo is not None:
             return "Profiler: still recording; leave the `with` block to read the table"
-        return self.get_trace()[0]
+        return self.table()
 
     def __repr__(self) -> str:
         state = "recording" if self._undo else "recorded" if self._session else "not entered yet"

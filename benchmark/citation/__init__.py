@@ -1,0 +1,1 @@
+"""Node classification on citation graphs: one script per model over one training module."""

@@ -1,0 +1,65 @@
+"""ARMA (Bianchi et al., 2021) on a citation graph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import ARMAConv
+
+if not __package__:  # run as a script, from whatever folder
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmark.arguments import COUNT, PROBABILITY, add_switch
+from benchmark.citation.results import CitationResult
+from benchmark.citation.settings import citation_parser
+from benchmark.citation.train_eval import run_script
+
+
+class Net(torch.nn.Module):
+    """Two ARMA layers with dropout between them and on their skip connections."""
+
+    def __init__(
+        self,
+        num_features: int,
+        num_classes: int,
+        *,
+        hidden: int,
+        dropout: float,
+        skip_dropout: float,
+        **stack: int | bool,
+    ) -> None:
+        super().__init__()
+        self.conv1 = ARMAConv(num_features, hidden, dropout=skip_dropout, **stack)
+        self.conv2 = ARMAConv(hidden, num_classes, dropout=skip_dropout, **stack)
+        self.dropout = dropout
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        self.conv1.reset_parameters()
+        self.conv2.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return log-probabilities [N, C] of `x` [N, F] on `edge_index` [2, E]."""
+        x = F.relu(self.conv1(x, edge_index))
+        x = F.dropout(x, self.dropout, self.training)
+        return F.log_softmax(self.conv2(x, edge_index), dim=1)
+
+
+def main(argv: Sequence[str] | None = None) -> CitationResult:
+    """Run the script with the given arguments, by default those of the process."""
+    parser = citation_parser(__doc__, epochs=1000, lr=0.01, weight_decay=5e-4, early_stopping=100)
+    parser.add_argument("--hidden", type=COUNT, default=16)
+    parser.add_argument("--dropout", type=PROBABILITY, default=0.5)
+    parser.add_argument("--num_stacks", type=COUNT, default=1)
+    parser.add_argument("--num_layers", type=COUNT, default=1)
+    add_switch(parser, "--shared_weights", "use one weight in all layers of a stack")
+    parser.add_argument("--skip_dropout", type=PROBABILITY, default=0.75)
+    return run_script("ARMA", Net, parser, argv)
+
+
+if __name__ == "__main__":
+    main()

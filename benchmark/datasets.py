@@ -1,0 +1,254 @@
+"""The data sets of every benchmark script: real ones by `root`, stand-ins that need no download.
+
+A real set keeps its real name and a stand-in ends in '-like'; no option turns one into the other.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import os
+import sys
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.datasets import KarateClub, Planetoid
+from torch_geometric.io import read_planetoid_data
+from torch_geometric.transforms import NormalizeFeatures
+
+from benchmark.stand_ins import GENERATOR_VERSION, STAND_INS, GraphArrays, generate, planetoid_split
+from gnnprof._files import write_atomically
+
+PLANETOID_FILES = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+REAL_NAMES = ("Cora", "CiteSeer", "PubMed")
+NAMES = ("KarateClub", *REAL_NAMES, *STAND_INS)
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What tells one graph from another: its counts, and a hash of its content.
+
+    Attributes:
+        num_nodes: Nodes.
+        num_edges: Directed edges, as PyG counts them.
+        num_features: Features per node.
+        num_classes: Classes.
+        sha256: Hash of the edges (sorted, so that their order does not matter), the features before
+            any normalisation and the classes, in little-endian int64 and float32.
+    """
+
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+    sha256: str
+
+    def __str__(self) -> str:
+        counts = f"{self.num_nodes:,} nodes, {self.num_edges:,} directed edges"
+        widths = f"{self.num_features:,} features, {self.num_classes} classes"
+        return f"{counts}, {widths}, sha256 {self.sha256[:12]}"
+
+    def to_dict(self) -> dict[str, int | str]:
+        """Return the fields as JSON takes them."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class GraphDataset:
+    """One graph for node classification, and what a result must say about it.
+
+    Attributes:
+        name: The name to report, '-like' at its end if it is a stand-in.
+        data: `x` [N, F], `edge_index` [2, E], `y` [N], `train_mask`, `val_mask`, `test_mask` [N].
+        is_stand_in: Whether the graph is generated and only has the shape of a real one.
+        features_normalized: Whether each row of `x` was divided by its sum.
+        fingerprint: Counts and content hash.
+    """
+
+    name: str
+    data: Data
+    is_stand_in: bool
+    features_normalized: bool
+    fingerprint: Fingerprint
+
+    @property
+    def num_features(self) -> int:
+        """Features per node."""
+        return self.fingerprint.num_features
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return self.fingerprint.num_classes
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all but the data, as JSON takes it."""
+        return {
+            "name": self.name,
+            "is_stand_in": self.is_stand_in,
+            "features_normalized": self.features_normalized,
+            "fingerprint": self.fingerprint.to_dict(),
+        }
+
+
+def load_dataset(
+    name: str,
+    root: str | os.PathLike[str] | None = None,
+    scale: float = 1.0,
+    seed: int = 0,
+    *,
+    normalize_features: bool = False,
+    cache: str | os.PathLike[str] | None = None,
+    download: bool = False,
+) -> GraphDataset:
+    """Return a data set by name.
+
+    Args:
+        name: One of `NAMES`, in any case.
+        root: Folder with the raw files of real sets, as PyG lays them out: `root/PubMed/raw`. It is
+            only read, never written, except to download.
+        scale: Factor on nodes and edges of a stand-in.
+        seed: Seed of a stand-in.
+        normalize_features: Whether to divide each row of features by its sum. Signed features
+            (embeddings) are left as they are: the sum of such a row means nothing.
+        cache: Folder to keep a generated stand-in in, and to read it from the next time.
+        download: Whether real files that are not in `root` may be fetched into it.
+
+    Raises:
+        ValueError: For an unknown name, a bad scale or seed, or an argument that does not apply.
+        FileNotFoundError: If a real set is not in `root` and may not be downloaded.
+        ConnectionError: If the download fails.
+    """
+    known = {known_name.lower(): known_name for known_name in NAMES}
+    if name.lower() not in known:
+        raise ValueError(f"dataset={name!r} is unknown; give one of {', '.join(NAMES)}.")
+    name = known[name.lower()]
+    if name in STAND_INS:
+        data = _load_stand_in(name, scale, seed, cache)
+    elif scale != 1:
+        raise ValueError(f"scale={scale} with {name}: only the '-like' stand-ins can be scaled.")
+    elif name == "KarateClub":
+        data = _load_karate_club()
+    else:
+        data = _load_planetoid(name, None if root is None else Path(root), download)
+    fingerprint = take_fingerprint(data)
+    normalize_features = normalize_features and float(data.x.min()) >= 0
+    if normalize_features:
+        data = NormalizeFeatures()(data)
+    return GraphDataset(name, data, name in STAND_INS, normalize_features, fingerprint)
+
+
+def with_random_split(data: Data) -> Data:
+    """Return the graph with public-style masks drawn from torch's CPU random state."""
+    order = torch.randperm(data.num_nodes).numpy()
+    masks = planetoid_split(data.y.cpu().numpy(), order)
+    split = copy.copy(data)
+    split.train_mask, split.val_mask, split.test_mask = (
+        torch.from_numpy(mask).to(data.y.device) for mask in masks
+    )
+    return split
+
+
+def take_fingerprint(data: Data) -> Fingerprint:
+    """Return counts and content hash of a graph with `x`, `edge_index` and `y`."""
+    row, col = data.edge_index.cpu().numpy()
+    content = hashlib.sha256()
+    for array, dtype in (
+        (np.sort(row * data.num_nodes + col), "<i8"),
+        (data.x.cpu().numpy(), "<f4"),
+        (data.y.cpu().numpy(), "<i8"),
+    ):
+        content.update(np.ascontiguousarray(array, dtype=dtype).data)
+    return Fingerprint(
+        num_nodes=int(data.num_nodes),
+        num_edges=int(data.num_edges),
+        num_features=int(data.num_features),
+        num_classes=int(data.y.max()) + 1,
+        sha256=content.hexdigest(),
+    )
+
+
+def _load_stand_in(
+    name: str, scale: float, seed: int, cache: str | os.PathLike[str] | None
+) -> Data:
+    if not scale > 0:
+        raise ValueError(f"scale={scale} must be a positive number.")
+    if seed < 0:
+        raise ValueError(f"seed={seed} must not be negative.")
+    if cache is None:
+        return _to_data(generate(name, scale, seed))
+    path = Path(cache) / f"{name}-scale{scale:g}-seed{seed}-v{GENERATOR_VERSION}.npz"
+    if path.exists():
+        with np.load(path) as arrays:
+            return _to_data(GraphArrays(**arrays))
+    arrays = generate(name, scale, seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda temporary: np.savez(temporary, **vars(arrays)), overwrite=True)
+    return _to_data(arrays)
+
+
+def _to_data(arrays: GraphArrays) -> Data:
+    return Data(**{key: torch.from_numpy(array) for key, array in vars(arrays).items()})
+
+
+def _load_karate_club() -> Data:
+    """Return Zachary's karate club with the training mask that PyG gives: one node per class.
+
+    PyG defines no other mask. Of the remaining thirty nodes, in their order, every second one
+    validates, beginning with the first, and the others test.
+    """
+    data = KarateClub()[0]
+    rest = (~data.train_mask).nonzero().view(-1)
+    data.val_mask = _mask(rest[0::2], data.num_nodes)
+    data.test_mask = _mask(rest[1::2], data.num_nodes)
+    return data
+
+
+def _mask(nodes: Tensor, num_nodes: int) -> Tensor:
+    mask = torch.zeros(num_nodes, dtype=torch.bool)
+    mask[nodes] = True
+    return mask
+
+
+def _load_planetoid(name: str, root: Path | None, download: bool) -> Data:
+    """Return a real citation graph, read from its raw files without writing beside them."""
+    missing = _missing_files(name, root)
+    if missing and download:
+        _download(name, root)
+        missing = _missing_files(name, root)
+    if missing or root is None:
+        where = "no --root was given" if root is None else f"{missing[0]} is missing"
+        raise FileNotFoundError(
+            f"dataset={name} is real data that is not on this machine ({where}): give "
+            f"--root FOLDER that holds {name}/raw/ind.{name.lower()}.*, add --download to fetch "
+            f"it into that folder, or use --dataset {name.lower()}-like, a stand-in of its shape."
+        )
+    with warnings.catch_warnings():
+        # The files are pickles of old scipy and numpy objects; PyG's reader also sets a filter.
+        warnings.simplefilter("ignore")
+        return read_planetoid_data(str(root / name / "raw"), name)
+
+
+def _missing_files(name: str, root: Path | None) -> list[Path]:
+    if root is None:
+        return [Path(name)]
+    paths = [root / name / "raw" / f"ind.{name.lower()}.{part}" for part in PLANETOID_FILES]
+    return [path for path in paths if not path.is_file()]
+
+
+def _download(name: str, root: Path | None) -> None:
+    if root is None:
+        raise ValueError(f"--download of {name} needs --root FOLDER to store it in.")
+    print(f"Downloading {name} into {root} ...", file=sys.stderr)
+    try:
+        Planetoid(str(root), name)
+    except OSError as error:
+        raise ConnectionError(
+            f"dataset={name} cannot be downloaded into {root} ({error}): bring the files there by "
+            f"other means, or use --dataset {name.lower()}-like, a stand-in of its shape."
+        ) from error

@@ -1,0 +1,115 @@
+"""Where a benchmark ran, and its record on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+import torch_geometric
+
+from gnnprof import _device
+from gnnprof._files import ranked, write_atomically
+
+CPU_INFO = Path("/proc/cpuinfo")  # Linux only
+
+
+def pick_device(name: str | None) -> torch.device:
+    """Return the device to run on: the one named, else the accelerator, else the CPU.
+
+    Raises:
+        ValueError: If the device named is not one of this machine's.
+    """
+    accelerator = _device.accelerator()
+    device = _device.resolve_device(name or accelerator or "cpu")
+    if device.type not in ("cpu", accelerator):
+        usable = f"cpu or {accelerator}" if accelerator else "cpu"
+        raise ValueError(f"device={name!r} is not usable on this machine; give {usable}.")
+    return device
+
+
+@contextlib.contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Run the body on `count` CPU threads; None leaves torch's choice."""
+    if count is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def private_random_state(device: torch.device) -> Iterator[None]:
+    """Give back the random state of the CPU and of `device` as it was before the body."""
+    if device.type == "cpu":
+        with torch.random.fork_rng(devices=[]):
+            yield
+    else:
+        with torch.random.fork_rng(devices=[device.index or 0], device_type=device.type):
+            yield
+
+
+def environment(device: torch.device) -> dict[str, str | int]:
+    """Return what a number depends on beside the settings: versions, device, threads."""
+    return {
+        "torch": torch.__version__,
+        "torch_geometric": torch_geometric.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": str(device),
+        "device_name": device_name(device),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """Return the maker's name of a device, or its type where nothing tells more."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type == "xpu":
+        return torch.xpu.get_device_name(device)
+    if device.type == "cpu" and CPU_INFO.exists():
+        for line in CPU_INFO.read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return platform.processor() or device.type
+
+
+def check_record_path(path: Path | None) -> None:
+    """Find out before the work, not after it, whether the record has a place to go.
+
+    Raises:
+        FileExistsError: If the file is already there.
+        FileNotFoundError: If its folder is not.
+    """
+    if path is None:
+        return
+    if ranked(path).exists():
+        raise FileExistsError(f"--json={path} already exists; give a new name or remove it.")
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"--json={path}: there is no folder {path.parent}; make it first.")
+
+
+def write_record(path: Path, record: Mapping[str, object]) -> None:
+    """Write a record as JSON, whole or not at all, never over an earlier one.
+
+    Under torch.distributed the rank is put into the name.
+
+    Raises:
+        FileExistsError: If there is such a file already.
+        ValueError: If the record holds a number that JSON does not have (nan, inf).
+    """
+    text = json.dumps(record, indent=2, default=str, allow_nan=False) + "\n"
+    write_atomically(ranked(path), lambda file: _write_text(file, text))
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
