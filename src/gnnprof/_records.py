@@ -44,6 +44,28 @@ class ProfileRow:
         shared_with: For a module that is in the model under several names, at all but the first:
             that first name. Calls and totals stand at every name, the self figures and the ops
             only at the first.
+        self_backward_cpu_time: Seconds of the backward of what this row's own ops did in the
+            forward, on the threads that ran it; None when no backward ran in the block.
+        backward_cpu_time: The same, with the rows that were nested in this one in the forward.
+        self_backward_device_time: Seconds of the kernels which that backward launched.
+        backward_device_time: The same, nested rows included.
+        backward_calls: Autograd nodes (for an op row: ops) that ran for this row in the backward.
+        recomputed_calls: Calls made by activation checkpointing during the backward; they are not
+            in `calls`, and their time is in the backward columns.
+        allocated_memory: Host bytes that the row itself allocated, forward and backward; None
+            unless memory was asked for.
+        freed_memory: Host bytes freed while the row itself ran, whoever had allocated them.
+        peak_memory: Highest host bytes in live tensors while the row ran, nested rows included,
+            above what was live when the block began.
+        allocated_device_memory: Bytes on the accelerator, as `allocated_memory`.
+        freed_device_memory: As `freed_memory`.
+        peak_device_memory: As `peak_memory`.
+        flops: Floating-point operations of all forward calls, nested rows included; one
+            multiply-add is two. None unless counting was asked for.
+        bytes_moved: Distinct input bytes read and output bytes written by the ops of all forward
+            calls, nested rows included.
+        percent_of_limit: How close the forward comes to this machine's measured limit, in percent.
+        bound: 'memory', 'compute' or 'overhead': what holds the row back.
     """
 
     path: str | None
@@ -60,6 +82,22 @@ class ProfileRow:
     self_device_memory: int | None = None
     device_memory: int | None = None
     shared_with: str | None = None
+    self_backward_cpu_time: float | None = None
+    backward_cpu_time: float | None = None
+    self_backward_device_time: float | None = None
+    backward_device_time: float | None = None
+    backward_calls: int | None = None
+    recomputed_calls: int = 0
+    allocated_memory: int | None = None
+    freed_memory: int | None = None
+    peak_memory: int | None = None
+    allocated_device_memory: int | None = None
+    freed_device_memory: int | None = None
+    peak_device_memory: int | None = None
+    flops: int | None = None
+    bytes_moved: int | None = None
+    percent_of_limit: float | None = None
+    bound: str | None = None
 
 
 @dataclass(frozen=True)
