@@ -9,9 +9,9 @@ from gnnprof._attribution import (
     Attribution,
     RowKey,
     Site,
-    rows_of,
 )
 from gnnprof._events import Events, HostEvent, MemoryEvent
+from gnnprof._rows import rows_of
 
 ROOT = Site(("",), "Net")
 CONV = Site(("conv",), "Conv")
@@ -195,4 +195,4 @@ def test_a_lost_session_is_an_error_and_not_an_empty_profile():
 
 def test_tallies_are_keyed_by_path_and_phase():
     attribution = Attribution(events(*FORWARD), [ROOT, CONV, MESSAGE])
-    assert attribution.tallies[RowKey("conv", "message")].ops["aten::mul"].calls == 1
+    assert attribution.tallies[RowKey("conv", "message")].ops["aten::mul"].forward.calls == 1

@@ -25,6 +25,8 @@ CAPTURE = {
     "_device",
     "_events",
     "_attribution",
+    "_tallies",
+    "_rows",
     "_markers",
     "_traces",
     "_stats",

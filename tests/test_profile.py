@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import threading
+import time
 import timeit as stdlib_timeit
 import types
 from collections import namedtuple
@@ -21,7 +22,7 @@ import torch
 
 import fakes
 from fakes import MIB
-from gnnprof import _device, _traces
+from gnnprof import _device, _events, _traces
 from gnnprof import profile as door
 from gnnprof.profile import (
     CPUStats,
@@ -655,6 +656,35 @@ def test_cpu_error_ends_the_session() -> None:
         profileit()(lambda x: 1 / 0)(torch.ones(1))
     with torch_profile(export_chrome_trace=False):  # refused if a session were left running
         pass
+
+
+def test_threads_look_and_start_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+
+    class SlowSession:
+        def __init__(self, accelerator: str | None, memory: bool) -> None: ...
+
+        def start(self) -> None:
+            log.append("start")
+
+        def stop(self) -> None: ...
+
+        def events(self) -> Any:
+            return types.SimpleNamespace(memory=[])
+
+    def look(what: str) -> None:
+        log.append("look")
+        time.sleep(0.02)  # room for the other thread to look as well
+
+    monkeypatch.setattr(_events, "Session", SlowSession)
+    monkeypatch.setattr(_events, "refuse_nested_session", look)
+    step = profileit()(lambda x: x)
+    threads = [threading.Thread(target=step, args=(torch.ones(1),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert log == ["look", "start"] * 3
 
 
 def test_no_peak_resident_memory_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from torch_geometric.nn import GAT, GCN, GIN, GCNConv, GraphSAGE, MessagePassing
 from torch_geometric.profile.profiler import Profiler as ReferenceProfiler
 
 from conftest import module_state
-from gnnprof import Profiler, _device
+from gnnprof import Profiler, ProfileRow, _device
 from gnnprof.profiler import Measure, Trace, format_memory, format_time
 
 NODES, EDGES, FEATURES = 60, 240, 8
@@ -44,7 +44,7 @@ def profiled(model: nn.Module, *args: object, forwards: int = 1, **options: obje
 def check_sums(prof: Profiler) -> None:
     """The rows add up to the whole, and op rows to no more than the row they are under."""
     owners = {(r.path, r.phase): r for r in prof.rows if r.op is None}
-    own = sum(row.self_cpu_time for row in owners.values())
+    own = sum(both(row, "self_cpu_time") for row in owners.values())
     assert own == pytest.approx(prof.total_time, abs=1e-8)
     assert prof.coverage == pytest.approx(1)
     for key, owner in owners.items():
@@ -52,6 +52,13 @@ def check_sums(prof: Profiler) -> None:
         assert sum(row.self_cpu_time for row in ops) <= owner.self_cpu_time + 1e-9
         assert owner.self_cpu_time <= owner.cpu_time + 1e-9
         assert all(row.self_cpu_time >= 0 for row in ops)
+        assert all((row.self_backward_cpu_time or 0) >= 0 for row in (owner, *ops))
+
+
+def both(row: ProfileRow, figure: str) -> float:
+    """A forward figure and its backward counterpart together."""
+    backward = figure.replace("cpu", "backward_cpu")
+    return getattr(row, figure) + (getattr(row, backward) or 0.0)
 
 
 def row_of(prof: Profiler, path: str | None, phase: str | None = None, op: str | None = None):

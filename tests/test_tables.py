@@ -38,6 +38,12 @@ ROWS = (
     row(None, None, "outside", None, 1, 100, 100),
 )
 
+WITH_BACKWARD = (
+    row("", "Net", None, None, 1, 100, 100, self_backward_cpu_time=3e-4, backward_cpu_time=3e-4),
+    row(None, None, "loss", None, 1, 50, 50, self_backward_cpu_time=5e-5, backward_cpu_time=5e-5),
+    row(None, None, "outside", None, 1, 500, 500, self_backward_cpu_time=0, backward_cpu_time=0),
+)
+
 GOLDEN = """\
 Module               | Self CPU % | Self CPU total | CPU total | Number of Calls
 ---------------------|------------|----------------|-----------|----------------
@@ -72,6 +78,15 @@ def test_the_golden_table_adds_up():
     assert sum(shares) == 100.0
 
 
+def test_shares_count_forward_and_backward():
+    lines = cells(table(WITH_BACKWARD, frozenset({"backward"})))
+    assert [(line[0], line[1], line[4]) for line in lines[2:]] == [
+        ("GCN", "40.0", "300.000us"),
+        ("loss", "10.0", "50.000us"),
+        ("outside", "50.0", "0.000us"),
+    ]
+
+
 def test_labels_are_those_of_the_reference():
     assert [line.label for line in lines_of(ROWS, "GCN")] == [
         "-GCN",
@@ -89,10 +104,11 @@ def test_labels_are_those_of_the_reference():
 @pytest.mark.parametrize(
     ("measured", "hidden"),
     [
-        (set(), {"CUDA", "Mem"}),
-        ({"device"}, {"Mem"}),
-        ({"memory"}, {"CUDA"}),
-        ({"device", "memory"}, set()),
+        (set(), {"CUDA", "Mem", "backward"}),
+        ({"device"}, {"Mem", "backward"}),
+        ({"memory"}, {"CUDA", "backward"}),
+        ({"backward"}, {"CUDA", "Mem"}),
+        ({"device", "memory", "backward"}, set()),
     ],
 )
 def test_a_column_that_was_asked_for_is_shown(measured, hidden):
@@ -107,7 +123,7 @@ def test_headings_name_the_accelerator_that_was_profiled():
 
 def test_unknown_prints_as_not_measured():
     line = cells(table(measured=frozenset({"memory"})))[2]
-    assert line[4:6] == ["n/a", "n/a"]
+    assert line[4:7] == ["n/a", "n/a", "n/a"]
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,42 @@
-"""From a session's events to rows: who called whom, and whose time it was.
+"""From a session's events to sums per row: who called whom, and whose time and memory it was.
 
 Pure functions on plain tuples: no torch, no clock. Every range (a marker of a module or phase, or
 an op) is nested by time within its thread. A range's own time is its duration less the ranges
-directly inside it, so the own times of all module, phase and outside rows add up to the whole.
+directly inside it, so the own times of all module, phase and outside rows, forward and backward,
+add up to the whole.
+
+A backward op belongs to the row whose forward created its autograd node. torch shows an op with the
+sequence number that the next node will get, so the creator of a node is the last op that started
+with the node's number; the events of the node's backward repeat it, and name the forward thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import merge
 from typing import NamedTuple
 
-from gnnprof._events import Events, HostEvent, MemoryEvent
-from gnnprof._records import OUTSIDE, ProfileRow
+from gnnprof._events import BACKWARD_PREFIX, Events, HostEvent, MemoryEvent
+from gnnprof._records import DATA_LOADING, GRADIENT_ACCUMULATION, LOSS, OPTIMIZER, OUTSIDE
+from gnnprof._tallies import LiveBytes, Sums, Tally
 
 SESSION_MARKER = "gnnprof:session"
 """Name of the range around the whole block."""
 
-_SECONDS = 1e-9
+_NAMED_RANGES = {"Optimizer.": OPTIMIZER, "enumerate(DataLoader)#": DATA_LOADING}
+"""How torch's own ranges outside the model begin, and the phase of their row."""
+
+_RANGE_STARTS = tuple(_NAMED_RANGES)
+
+_ACCUMULATE = "AccumulateGrad"
+"""End of the name of the node that adds a gradient to a parameter's."""
+
+Chain = tuple[Tally, ...]
+"""The rows that something is nested in, outermost first, its own row last."""
+
+NodeKey = tuple[int, int]
+"""Forward thread and sequence number of an autograd node."""
 
 
 @dataclass(frozen=True)
@@ -52,34 +70,32 @@ class RowKey(NamedTuple):
 _OUTSIDE_KEY = RowKey(None, OUTSIDE)
 
 
-@dataclass(slots=True)
-class Tally:
-    """Running sums of one row, in nanoseconds and bytes."""
-
-    calls: int = 0
-    self_ns: int = 0
-    total_ns: int = 0
-    self_device_ns: int = 0
-    device_ns: int = 0
-    self_memory: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
-    """Bytes by whether they are on the accelerator."""
-    memory: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
-    open: int = 0
-    """Ranges of this row that are open now: only the outermost adds to the totals."""
-    ops: dict[str, Tally] = field(default_factory=dict)
-    """Sums of the ops right under a module, phase or outside row."""
-
-
 class _Frame(NamedTuple):
-    """An open range: when it ends, its row, and the module, phase or outside row it is under."""
+    """An open range.
+
+    Attributes:
+        end: When it ends.
+        tally: Its row; for a marker that is the owner.
+        sums: The direction of the row that it counts in.
+        owner: The module, phase or outside row that it is under.
+        owner_sums: The owner's sums in that direction.
+        chain: The owner and the rows that the owner is nested in.
+    """
 
     end: int
     tally: Tally
+    sums: Sums
     owner: Tally
+    owner_sums: Sums
+    chain: Chain
 
     @property
     def is_op(self) -> bool:
         return self.tally is not self.owner
+
+    @property
+    def in_backward(self) -> bool:
+        return self.owner_sums is self.owner.backward
 
 
 class Attribution:
@@ -93,23 +109,34 @@ class Attribution:
         tallies: Module, phase or outside row -> its sums.
         session_ns: Duration of the block on the thread that opened it.
         other_threads_ns: Time of the outermost ranges on other threads.
+        has_backward: Whether an autograd backward ran in the block.
 
     Raises:
         RuntimeError: If the marker of the block is missing: a foreign session replaced ours.
     """
 
     def __init__(self, events: Events, sites: Iterable[Site]) -> None:
-        self.outside = Tally()
-        self.tallies: dict[RowKey, Tally] = {_OUTSIDE_KEY: self.outside}
+        self.tallies: dict[RowKey, Tally] = {}
         self.other_threads_ns = 0
+        self.has_backward = events.has_backward
         self._session = _find_session(events.host)
         self.session_ns = -self._session.negative_duration
+        self._outside = self._row(_OUTSIDE_KEY)
         self._key_of = {site.marker: RowKey(site.paths[0], site.phase) for site in sites}
         self._key_of[SESSION_MARKER] = _OUTSIDE_KEY
         self._kernels = events.kernels
+        self._live = LiveBytes([e for e in events.memory if e.start >= self._session.start])
         self._stack: list[_Frame] = []
-        self.outside.self_device_ns += events.unlinked_device_ns
+        self._forward_chains: dict[Tally, Chain] = {}
+        self._creators: dict[NodeKey, Chain] = {}
+        self._nodes: dict[NodeKey, Tally] = {}
+        self._candidates: list[Tally] = []
         self._walk(merge(events.host, events.memory) if events.memory else events.host)
+        self._settle()
+        self._outside.forward.calls = 1
+        self._outside.forward.self_device_ns += events.unlinked_device_ns
+
+    # --- the pass over the events ------------------------------------------------------------
 
     def _walk(self, events: Iterable[HostEvent | MemoryEvent]) -> None:
         stack, session = self._stack, self._session
@@ -135,54 +162,168 @@ class Attribution:
             self._stack.pop().tally.open -= 1
 
     def _open(self, event: HostEvent, parent: _Frame | None) -> None:
-        _, start, negative_duration, _, name, launch = event
+        ns = -event.negative_duration
+        frame = self._frame(event, parent)
+        if parent is None:
+            self.other_threads_ns += 0 if event is self._session else ns
+        elif parent.is_op:
+            parent.sums.self_ns -= ns
+        if parent is None or not frame.is_op or frame.owner is not parent.owner:
+            if parent is not None:
+                parent.owner_sums.self_ns -= ns
+            if frame.is_op:  # a row that has no marker: its outermost op stands for it
+                frame.owner_sums.calls += 1
+                frame.owner_sums.self_ns += ns
+                frame.owner_sums.total_ns += ns
+        frame.sums.self_ns += ns
+        if not frame.tally.open:
+            frame.sums.total_ns += ns
+        frame.tally.open += 1
+        self._stack.append(frame)
+        if event.launch in self._kernels:
+            self._add_device_time(frame, self._kernels[event.launch])
+        if self._live:
+            self._note_live_bytes(frame, event.start)
+
+    # --- whose a range is --------------------------------------------------------------------
+
+    def _frame(self, event: HostEvent, parent: _Frame | None) -> _Frame:
+        name = event.name
         if name in self._key_of:
-            tally = owner = self._tally(self._key_of[name])
-            if parent:
-                parent.owner.self_ns += negative_duration
+            return self._marker(event, self._row(self._key_of[name]), parent)
+        if name.startswith(_RANGE_STARTS):
+            return self._named_range(event)
+        if self.has_backward and name.startswith(BACKWARD_PREFIX):
+            return self._backward_node(event)
+        owner, chain = (parent.owner, parent.chain) if parent else (self._outside, ())
+        if event.sequence >= 0 and not event.forward_thread:
+            if owner is self._outside:  # a loss, if it turns out that its backward runs
+                owner = Tally()
+                chain = (owner,)
+                self._candidates.append(owner)
+            self._creators[event.thread, event.sequence] = chain
+        op = owner.op(name)
+        in_backward = parent is not None and parent.in_backward
+        sums, owner_sums = (
+            (op.backward, owner.backward) if in_backward else (op.forward, owner.forward)
+        )
+        sums.calls += 1
+        return _Frame(event.end, op, sums, owner, owner_sums, chain)
+
+    def _marker(self, event: HostEvent, row: Tally, parent: _Frame | None) -> _Frame:
+        """A call of a module or phase, or the block itself."""
+        if parent is not None and parent.in_backward:
+            return self._recomputed(event, row, parent)
+        row.forward.calls += 1
+        chain = parent.chain if parent else ()
+        if row not in chain and row is not self._outside:
+            chain = (*chain, row)
+            self._forward_chains[row] = chain
+        return _Frame(event.end, row, row.forward, row, row.forward, chain)
+
+    def _recomputed(self, event: HostEvent, row: Tally, parent: _Frame) -> _Frame:
+        """A call that activation checkpointing makes in the backward."""
+        row.recomputed_calls += 1
+        chain = self._forward_chains.get(row, (row,))
+        if not parent.owner.recomputed_calls:
+            for above in chain[:-1]:  # their markers are not open around this call
+                above.backward.total_ns -= event.negative_duration
+        return _Frame(event.end, row, row.backward, row, row.backward, chain)
+
+    def _named_range(self, event: HostEvent) -> _Frame:
+        """A range that torch itself puts around an optimizer step or the fetching of a batch."""
+        phase = next(
+            phase for start, phase in _NAMED_RANGES.items() if event.name.startswith(start)
+        )
+        row = self._row(RowKey(None, phase))
+        row.forward.calls += 1
+        return _Frame(event.end, row, row.forward, row, row.forward, (row,))
+
+    def _backward_node(self, event: HostEvent) -> _Frame:
+        """The backward of one autograd node; its creator may stand later in the events."""
+        if event.sequence >= 0:
+            owner = self._nodes.setdefault((event.forward_thread, event.sequence), Tally())
+        elif event.name.endswith(_ACCUMULATE):
+            owner = self._row(RowKey(None, GRADIENT_ACCUMULATION))
         else:
-            owner = parent.owner if parent else self.outside
-            tally = owner.ops.get(name) or owner.ops.setdefault(name, Tally())
-            if not parent:
-                owner.self_ns -= negative_duration
-        if not parent:
-            self.other_threads_ns -= 0 if event is self._session else negative_duration
-        elif parent.tally is not parent.owner:  # directly inside an op
-            parent.tally.self_ns += negative_duration
-        tally.calls += 1
-        tally.self_ns -= negative_duration
-        if not tally.open:
-            tally.total_ns -= negative_duration
-        tally.open += 1
-        self._stack.append(_Frame(start - negative_duration, tally, owner))
-        if launch in self._kernels:
-            self._add_device_time(self._kernels[launch])
+            owner = self._outside
+        op = owner.op(event.name)
+        op.backward.calls += 1
+        return _Frame(event.end, op, op.backward, owner, owner.backward, (owner,))
 
-    def _tally(self, key: RowKey) -> Tally:
-        return self.tallies.get(key) or self.tallies.setdefault(key, Tally())
+    def _row(self, key: RowKey) -> Tally:
+        tally = self.tallies.get(key)
+        if tally is None:
+            tally = self.tallies[key] = Tally()
+        return tally
 
-    def _add_device_time(self, ns: int) -> None:
-        for tally in self._own_tallies():
-            tally.self_device_ns += ns
-        for tally in self._open_tallies():
-            tally.device_ns += ns
+    # --- device time and memory --------------------------------------------------------------
+
+    def _add_device_time(self, frame: _Frame, ns: int) -> None:
+        frame.owner_sums.self_device_ns += ns
+        if frame.is_op:
+            frame.sums.self_device_ns += ns
+        for row in {*frame.chain, frame.owner}:
+            (row.backward if frame.in_backward else row.forward).device_ns += ns
+        for sums in {id(open_.sums): open_.sums for open_ in self._stack if open_.is_op}.values():
+            sums.device_ns += ns
 
     def _add_memory(self, event: MemoryEvent) -> None:
-        for tally in self._own_tallies():
-            tally.self_memory[event.on_device] += event.nbytes
-        for tally in self._open_tallies():
-            tally.memory[event.on_device] += event.nbytes
+        frame = self._stack[-1] if self._stack else None
+        owner, chain = (frame.owner, frame.chain) if frame else (self._outside, ())
+        ops = {open_.tally for open_ in self._stack if open_.is_op}
+        for tally in {owner, frame.tally} if frame else {owner}:
+            memory = tally.memory(event.on_device)
+            memory.allocated += max(event.nbytes, 0)
+            memory.freed += max(-event.nbytes, 0)
+            if not (frame and frame.in_backward):
+                memory.net += event.nbytes
+        if not (frame and frame.in_backward):
+            for tally in {*chain, owner} | ops:
+                tally.memory(event.on_device).total_net += event.nbytes
+        live = self._live.at(event.start, event.on_device)
+        for tally in {open_.owner for open_ in self._stack} | ops:
+            memory = tally.memory(event.on_device)
+            memory.peak = max(memory.peak, live)
 
-    def _own_tallies(self) -> list[Tally]:
-        """The module, phase or outside row of this moment and, inside an op, the op's row."""
-        if not self._stack:
-            return [self.outside]
-        frame = self._stack[-1]
-        return [frame.owner, frame.tally] if frame.is_op else [frame.owner]
+    def _note_live_bytes(self, frame: _Frame, now: int) -> None:
+        """What is live when a row is entered counts to its peak."""
+        for on_device in (False, True):
+            live = self._live.at(now, on_device)
+            for tally in (frame.tally, frame.owner):
+                memory = tally.memory(on_device)
+                memory.peak = max(memory.peak, live)
 
-    def _open_tallies(self) -> Iterable[Tally]:
-        """Every row with an open range, once."""
-        return {id(frame.tally): frame.tally for frame in self._stack}.values()
+    # --- afterwards --------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Give the backward to the rows that created it, and the ops outside to loss or outside."""
+        keys = {node: key for key, node in self._nodes.items()}
+        with_backward = set()
+        for key, node in self._nodes.items():
+            *above, owner = self._chain_of(key, keys)
+            with_backward.add(owner)
+            node.backward.total_ns = node.backward.self_ns  # recomputation is in rows of its own
+            owner.add(node)
+            for row in above:
+                row.backward.total_ns += node.backward.total_ns
+                row.backward.device_ns += node.backward.device_ns
+                row.host.peak = max(row.host.peak, node.host.peak)
+                row.device.peak = max(row.device.peak, node.device.peak)
+        for candidate in self._candidates:
+            phase = LOSS if candidate in with_backward else OUTSIDE
+            self._row(RowKey(None, phase)).add(candidate)
+
+    def _chain_of(self, key: NodeKey, keys: Mapping[Tally, NodeKey]) -> Chain:
+        """The rows that created a node; what a backward created belongs to the first creator."""
+        seen = set()
+        while key not in seen:
+            seen.add(key)
+            chain = self._creators.get(key, ())
+            if not chain or chain[-1] not in keys:
+                return chain or (self._outside,)
+            key = keys[chain[-1]]
+        return (self._outside,)
 
 
 def _find_session(host: Sequence[HostEvent]) -> HostEvent:
@@ -192,87 +333,4 @@ def _find_session(host: Sequence[HostEvent]) -> HostEvent:
     raise RuntimeError(
         "The profile is lost: another torch profiler session was started inside the `with` block, "
         "and torch keeps only one. Profile the inner part on its own."
-    )
-
-
-def rows_of(
-    attribution: Attribution,
-    layout: Sequence[tuple[str, Site]],
-    *,
-    with_device: bool,
-    with_memory: bool,
-) -> tuple[ProfileRow, ...]:
-    """Order the sums as the module tree: a module, its ops, its phases and theirs, its children.
-
-    A module that was never called is a row with 0 calls; a phase that a layer never enters is no
-    row. The outside row comes last.
-
-    Args:
-        attribution: Sums per row.
-        layout: The marked places in the order of the module tree, once under each name.
-        with_device: Whether device time and device memory were recorded.
-        with_memory: Whether memory was recorded.
-    """
-    tallies = attribution.tallies
-    rows: list[ProfileRow] = []
-    places = [(RowKey(path, site.phase), site) for path, site in layout]
-    for key, site in (*places, (_OUTSIDE_KEY, None)):
-        tally, first_name = tallies.get(key, Tally()), None
-        if site is not None and key.path != site.paths[0]:
-            first_name = site.paths[0]
-            tally = _under_another_name(tallies.get(RowKey(first_name, key.phase), Tally()))
-        if not tally.calls and key.phase is not None:
-            continue
-        costliest_first = sorted(tally.ops.items(), key=lambda op: (-op[1].self_ns, op[0]))
-        for op, sums in ((None, tally), *costliest_first):
-            rows.append(
-                _row(
-                    key,
-                    op,
-                    sums,
-                    site.module if site else None,
-                    first_name,
-                    with_device,
-                    with_memory,
-                )
-            )
-    return tuple(rows)
-
-
-def _under_another_name(tally: Tally) -> Tally:
-    """The calls and totals of a shared module; its own figures stay with its first name."""
-    return Tally(
-        calls=tally.calls, total_ns=tally.total_ns, device_ns=tally.device_ns, memory=tally.memory
-    )
-
-
-def _row(
-    key: RowKey,
-    op: str | None,
-    tally: Tally,
-    module: str | None,
-    shared_with: str | None,
-    with_device: bool,
-    with_memory: bool,
-) -> ProfileRow:
-    # What ran outside holds nothing: the model's rows stand beside it, not under it.
-    total = key != _OUTSIDE_KEY or op is not None
-    total_memory = tally.memory if total else tally.self_memory
-    device_ns = tally.device_ns if total else tally.self_device_ns
-    on_device = with_memory and with_device
-    return ProfileRow(
-        path=key.path,
-        module=module,
-        phase=key.phase,
-        op=op,
-        calls=tally.calls,
-        self_cpu_time=tally.self_ns * _SECONDS,
-        cpu_time=(tally.total_ns if total else tally.self_ns) * _SECONDS,
-        self_device_time=tally.self_device_ns * _SECONDS if with_device else None,
-        device_time=device_ns * _SECONDS if with_device else None,
-        self_cpu_memory=tally.self_memory[False] if with_memory else None,
-        cpu_memory=total_memory[False] if with_memory else None,
-        self_device_memory=tally.self_memory[True] if on_device else None,
-        device_memory=total_memory[True] if on_device else None,
-        shared_with=shared_with,
     )

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gc
 import operator
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +25,20 @@ from torch.profiler import ProfilerAction
 if TYPE_CHECKING:
     from torch._C._autograd import _KinetoEvent
 
-__all__ = ["Events", "HostEvent", "Marker", "MemoryEvent", "Session", "refuse_nested_session"]
+__all__ = [
+    "BACKWARD_PREFIX",
+    "Events",
+    "HostEvent",
+    "Marker",
+    "MemoryEvent",
+    "Session",
+    "SessionRunningError",
+    "refuse_nested_session",
+    "starting_session",
+]
+
+BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
+"""How the event of an autograd node's backward begins."""
 
 _MEMORY_EVENT = "[memory]"
 _OUT_OF_MEMORY_EVENT = "[OutOfMemory]"
@@ -34,7 +49,9 @@ class HostEvent(NamedTuple):
     """A range on a host thread. Sorts by thread, then start, then the longest first: parents first.
 
     Times are nanoseconds of the profiler's clock. `launch` is the correlation id by which the
-    kernels in `Events.kernels` name the op that launched them.
+    kernels in `Events.kernels` name the op that launched them. In a session with a backward,
+    `sequence` is the number of the next autograd node for an op in the forward, the node's own
+    for its backward, and `forward_thread` the thread that created it; otherwise -1 and 0.
     """
 
     thread: int
@@ -42,7 +59,14 @@ class HostEvent(NamedTuple):
     negative_duration: int
     order: int
     name: str
-    launch: int
+    launch: int = 0
+    sequence: int = -1
+    forward_thread: int = 0
+
+    @property
+    def end(self) -> int:
+        """Nanosecond at which the range ends."""
+        return self.start - self.negative_duration
 
 
 class MemoryEvent(NamedTuple):
@@ -62,12 +86,36 @@ class Events(NamedTuple):
         memory: Allocations and frees, sorted by thread and time; empty unless asked for.
         kernels: Correlation id -> nanoseconds of device time launched by that op.
         unlinked_device_ns: Device time that names no op of this session.
+        has_backward: Whether an autograd backward ran.
     """
 
     host: list[HostEvent]
     memory: list[MemoryEvent]
     kernels: dict[int, int]
     unlinked_device_ns: int
+    has_backward: bool = False
+
+
+class SessionRunningError(RuntimeError):
+    """A torch profiler session cannot start because another one is on."""
+
+
+_starting = threading.Lock()
+
+
+@contextmanager
+def starting_session(what: str) -> Iterator[None]:
+    """Refuse a nested session, and keep other threads from starting one until the block is left.
+
+    Args:
+        what: Name of the tool that starts a session in the block, for the message.
+
+    Raises:
+        SessionRunningError: If a session is on.
+    """
+    with _starting:
+        refuse_nested_session(what)
+        yield
 
 
 def refuse_nested_session(what: str) -> None:
@@ -81,12 +129,12 @@ def refuse_nested_session(what: str) -> None:
         what: Name of the tool that is about to start a session, for the message.
 
     Raises:
-        RuntimeError: If a session is on.
+        SessionRunningError: If a session is on.
     """
     here = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
     running = here or autograd_profiler._is_profiler_enabled
     if running or _scheduled_profiler_warms_up():
-        raise RuntimeError(
+        raise SessionRunningError(
             f"{what} cannot start: another torch profiler session is running in this process, and "
             "torch allows one at a time (a second one crashes it). Leave the other `with` block "
             "first (torch_profile, Profiler, profileit() on the CPU, torch.profiler.profile)."
@@ -111,17 +159,21 @@ class Session:
     Args:
         accelerator: `'cuda'`, `'xpu'` or None: also record that device's kernels.
         memory: Also record allocations and frees. torch then records the starting thread only.
+
+    Attributes:
+        all_threads: Whether what other threads do is recorded too.
     """
 
     def __init__(self, accelerator: str | None, memory: bool) -> None:
         self._with_device = accelerator is not None
         self._with_memory = memory
+        config = _ExperimentalConfig() if memory else _config_for_all_threads()
+        self.all_threads = config is not None and not memory
         self._profiler = autograd_profiler.profile(
             use_kineto=True,
             use_device=accelerator,
             profile_memory=memory,
-            # With memory, torch reports allocations only to a session of the current thread.
-            experimental_config=_ExperimentalConfig(profile_all_threads=not memory),
+            experimental_config=config,
         )
 
     def start(self) -> None:
@@ -141,6 +193,17 @@ class Session:
         results = self._profiler.kineto_results
         raw = results.events() if results is not None else []
         return read_events(raw, with_device=self._with_device, with_memory=self._with_memory)
+
+
+def _config_for_all_threads() -> _ExperimentalConfig | None:
+    """None where this torch records the starting thread only.
+
+    Not used together with memory: torch tells allocations only to a session of one thread.
+    """
+    try:
+        return _ExperimentalConfig(profile_all_threads=True)
+    except TypeError:  # torch 2.6
+        return None
 
 
 def read_events(raw: Sequence[_KinetoEvent], *, with_device: bool, with_memory: bool) -> Events:
@@ -163,11 +226,11 @@ def read_events(raw: Sequence[_KinetoEvent], *, with_device: bool, with_memory: 
             _sort_in(event, ranges, memory, device)
     else:
         ranges = [event for event in raw if not event.is_async()]
-    host = _host_events(ranges, with_device)
+    host, has_backward = _host_events(ranges, with_device)
     kernels, unlinked = _link_device_events(device, host)
     host.sort()
     memory.sort()
-    return Events(host, memory, kernels, unlinked)
+    return Events(host, memory, kernels, unlinked, has_backward)
 
 
 def _sort_in(
@@ -184,29 +247,38 @@ def _sort_in(
         memory.append(MemoryEvent(event.start_thread_id(), event.start_ns(), nbytes, on_device))
     elif on_device or event.linked_correlation_id():
         device.append(event)
-    elif not (
-        event.is_async()
-        or name == _OUT_OF_MEMORY_EVENT
-        or event.activity_type() in _RUNTIME_ACTIVITIES
-    ):
+    elif not (event.is_async() or name == _OUT_OF_MEMORY_EVENT or _mirrors_driver_call(event)):
         ranges.append(event)
 
 
-def _host_events(ranges: Sequence[_KinetoEvent], with_device: bool) -> list[HostEvent]:
+def _mirrors_driver_call(event: _KinetoEvent) -> bool:
+    if hasattr(event, "activity_type"):
+        return event.activity_type() in _RUNTIME_ACTIVITIES
+    return event.name().startswith("cuda")  # torch 2.6
+
+
+def _host_events(ranges: Sequence[_KinetoEvent], with_device: bool) -> tuple[list[HostEvent], bool]:
+    """Return the events, and whether a backward is among them."""
+
     # Column by column: a call made by map() costs half of one in a loop, and there are thousands.
     def column(method: str) -> Iterator[Any]:
         return map(operator.methodcaller(method), ranges)
 
+    names = list(column("name"))
+    with_backward = any(name.startswith(BACKWARD_PREFIX) for name in names)
+    count = len(ranges)
     columns = zip(
         column("start_thread_id"),
         column("start_ns"),
         map(operator.neg, column("duration_ns")),
-        range(len(ranges)),
-        column("name"),
-        column("correlation_id") if with_device else repeat(0, len(ranges)),
+        range(count),
+        names,
+        column("correlation_id") if with_device else repeat(0, count),
+        column("sequence_nr") if with_backward else repeat(-1, count),
+        column("fwd_thread_id") if with_backward else repeat(0, count),
         strict=True,
     )
-    return list(map(HostEvent._make, columns))
+    return list(map(HostEvent._make, columns)), with_backward
 
 
 def _link_device_events(
@@ -227,5 +299,5 @@ def _link_device_events(
                 unlinked += event.duration_ns()
         elif launch in thread_of:
             start, duration = event.start_ns(), event.duration_ns()
-            host.append(HostEvent(thread_of[launch], start, -duration, len(host), event.name(), 0))
+            host.append(HostEvent(thread_of[launch], start, -duration, len(host), event.name()))
     return kernels, unlinked

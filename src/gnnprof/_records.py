@@ -10,6 +10,21 @@ from gnnprof import _statistics
 OUTSIDE = "outside"
 """Phase of the row that holds what ran in the block but in no selected module."""
 
+LOSS = "loss"
+"""Phase of the row for ops outside the model whose backward ran."""
+
+OPTIMIZER = "optimizer"
+"""Phase of the row for `step` and `zero_grad` of optimizers."""
+
+DATA_LOADING = "data loading"
+"""Phase of the row for the time a `DataLoader` took to give a batch."""
+
+GRADIENT_ACCUMULATION = "gradient accumulation"
+"""Phase of the row for adding gradients to `.grad`."""
+
+OUTSIDE_PHASES = (LOSS, GRADIENT_ACCUMULATION, OPTIMIZER, DATA_LOADING, OUTSIDE)
+"""Phases of the rows that have no path, in the order they are listed."""
+
 PHASES = ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
 """The phases of a message-passing layer, named after the methods of `MessagePassing`."""
 

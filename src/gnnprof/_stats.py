@@ -86,7 +86,8 @@ class CPUStats(_Figures):
 
     Attributes:
         time: Seconds of the call, torch's memory recording included: about 5 microseconds
-            per op. `timeit` gives the time without it.
+            per op (some ten milliseconds more pass outside this time). `timeit` gives the time
+            without it.
         max_allocated_cpu: Highest memory in live tensors during the call, less what was live at
             its start, in MiB: exact, from every allocation and release of the calling thread.
             The release of a tensor made before the first profiled call is not seen by torch.

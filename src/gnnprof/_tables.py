@@ -152,7 +152,8 @@ class Column:
         heading: What stands above the column. CUDA stands for whichever accelerator was profiled.
         measure: The figure in the unit of the raw results: microseconds, bytes or a count.
         text: The figure as the table prints it.
-        needs: What must have been asked for: 'device', 'memory', both or nothing.
+        needs: What must have been measured: any of 'device', 'memory' and 'backward'.
+        in_trace: Whether `Profiler.get_trace` lists it: the columns of the reference.
     """
 
     key: str
@@ -160,6 +161,7 @@ class Column:
     measure: Callable[[Any], Any]
     text: Callable[[Any], str]
     needs: frozenset[str] = frozenset()
+    in_trace: bool = True
 
     def read(self, row: ProfileRow) -> Any:
         """The figure of a row in the unit of the raw results."""
@@ -167,26 +169,36 @@ class Column:
 
 
 def _time(key: str, heading: str, *needs: str) -> Column:
-    return Column(key, heading, _microseconds, format_time, frozenset(needs))
+    in_trace = "backward" not in needs
+    return Column(key, heading, _microseconds, format_time, frozenset(needs), in_trace)
 
 
-def _memory(key: str, heading: str, *needs: str) -> Column:
-    return Column(key, heading, lambda nbytes: nbytes, format_memory, frozenset(needs))
+def _memory(key: str, heading: str, *needs: str, in_trace: bool = True) -> Column:
+    return Column(key, heading, lambda nbytes: nbytes, format_memory, frozenset(needs), in_trace)
 
 
 COLUMNS = (
     _time("self_cpu_time", "Self CPU total"),
     _time("cpu_time", "CPU total"),
+    _time("self_backward_cpu_time", "Self CPU backward", "backward"),
+    _time("backward_cpu_time", "CPU backward", "backward"),
     _time("self_device_time", "Self CUDA total", "device"),
     _time("device_time", "CUDA total", "device"),
+    _time("self_backward_device_time", "Self CUDA backward", "device", "backward"),
+    _time("backward_device_time", "CUDA backward", "device", "backward"),
     _memory("self_cpu_memory", "Self CPU Mem", "memory"),
     _memory("cpu_memory", "CPU Mem", "memory"),
+    _memory("peak_memory", "CPU Mem peak", "memory", in_trace=False),
     _memory("self_device_memory", "Self CUDA Mem", "device", "memory"),
     _memory("device_memory", "CUDA Mem", "device", "memory"),
+    _memory("peak_device_memory", "CUDA Mem peak", "device", "memory", in_trace=False),
     Column("calls", "Number of Calls", lambda calls: calls, str),
 )
 
-HEADINGS = ("Module", *(column.heading for column in COLUMNS))
+TRACE_COLUMNS = tuple(column for column in COLUMNS if column.in_trace)
+
+HEADINGS = ("Module", *(column.heading for column in TRACE_COLUMNS))
+"""What `Profiler.get_trace` lists as headings, whatever was measured."""
 
 
 class Line(NamedTuple):
@@ -210,7 +222,7 @@ class Line(NamedTuple):
     def title(self) -> str:
         """Name of the row as the table prints it, indented by its depth."""
         row, name = self.row, self.names[-1]
-        if row.op is None and row.phase not in (None, OUTSIDE):
+        if row.op is None and row.path is not None and row.phase is not None:
             name = f"[{name}]"
         elif row.op is None and row.path:
             name = f"{name} ({row.module})"
@@ -219,12 +231,17 @@ class Line(NamedTuple):
         return "  " * (len(self.names) - 1) + name
 
 
+def self_time(row: ProfileRow) -> float:
+    """Seconds of a row's own in forward and backward: what adds up to the whole."""
+    return row.self_cpu_time + (row.self_backward_cpu_time or 0.0)
+
+
 def lines_of(rows: Sequence[ProfileRow], model: str) -> Iterator[Line]:
     """Place every row in the tree of modules, phases and ops."""
     propagating = {row.path for row in rows if row.phase == "propagate"}
     for row in rows:
         if row.path is None:
-            names: tuple[str, ...] = (OUTSIDE,)
+            names: tuple[str, ...] = (row.phase or OUTSIDE,)
         else:
             names = (model, *row.path.split(".")) if row.path else (model,)
             if row.phase is not None:
@@ -241,7 +258,7 @@ def layer_table(
 
     Args:
         lines: Rows in tree order.
-        measured: What was asked for, out of 'device' and 'memory': its columns are shown.
+        measured: What was measured, out of 'device', 'memory', 'backward': its columns are shown.
         whole: Seconds that 100 % of self CPU time stands for.
         accelerator: Name of the profiled accelerator's backend, for the headings.
     """
@@ -251,7 +268,7 @@ def layer_table(
     body = [
         [
             line.title,
-            _percent(line.row.self_cpu_time, whole),
+            _percent(self_time(line.row), whole),
             *(column.text(column.read(line.row)) for column in columns),
         ]
         for line in lines

@@ -11,7 +11,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
@@ -120,21 +120,21 @@ class timeit:
         return tuple(self._laps)
 
     def __enter__(self) -> timeit:
-        _Lap(self).__enter__()
+        self._begin()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._innermost_lap().__exit__(*exc_info)
+        self._end(self._innermost_lap())
 
     async def __aenter__(self) -> timeit:
         return self.__enter__()
 
-    async def __aexit__(self, *exc_info: Any) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self.__exit__(*exc_info)
 
     def __call__(self, func: _Decorated) -> _Decorated:
         """Decorate a function: each call of it is a lap."""
-        timed = _wrapping.wrap(func, lambda _args, _kwargs: _Lap(self), lambda out, _lap: out)
+        timed = _wrapping.wrap(func, lambda _args, _kwargs: _Call(self), lambda out, _lap: out)
         return cast("_Decorated", timed)
 
     def reset(self) -> None:
@@ -144,18 +144,37 @@ class timeit:
             RuntimeError: If the timer is not running.
         """
         lap = self._innermost_lap()
-        lap.finish()
+        _device.synchronize()
+        self._record(_device.clock() - lap.start)
         lap.start = _device.clock()
+
+    def _begin(self) -> _Lap:
+        _device.synchronize()
+        lap = self._latest = _Lap(self, _innermost.get())
+        _innermost.set(lap)
+        lap.start = _device.clock()
+        return lap
+
+    def _end(self, lap: _Lap) -> None:
+        try:
+            _device.synchronize()
+            seconds = _device.clock() - lap.start
+        finally:
+            lap.leave()
+            if self._latest is lap:
+                self._latest = None
+        self._record(seconds)
 
     def _innermost_lap(self) -> _Lap:
         """Find the lap that this thread or task entered last and has not left."""
-        for lap in reversed(_running_laps.get()):
-            if lap.timer is self:
-                return lap
+        lap = _innermost.get()
+        while lap is not None and lap.timer is not self:
+            lap = lap.outer
         # Entered in one context and left in another, as a web framework's thread pool may do it.
-        if self._latest is None:
+        lap = lap or self._latest
+        if lap is None:
             raise RuntimeError("Timer wasn't started.")
-        return self._latest
+        return lap
 
     def _record(self, seconds: float) -> None:
         if self.avg_time_divisor > 1:
@@ -167,44 +186,45 @@ class timeit:
 
 
 class _Lap:
-    """One run of a timer, from entering to leaving."""
+    """One run of a timer, and the lap of any timer in which it was entered."""
 
-    __slots__ = ("start", "timer")
+    __slots__ = ("outer", "start", "timer")
 
     start: float
 
-    def __init__(self, timer: timeit) -> None:
+    def __init__(self, timer: timeit, outer: _Lap | None) -> None:
         self.timer = timer
+        self.outer = outer
 
-    def __enter__(self) -> _Lap:
-        _device.synchronize()
-        _running_laps.set(_running_laps.get() + (self,))
-        self.timer._latest = self
-        self.start = _device.clock()
-        return self
+    def leave(self) -> None:
+        """Take this lap out of the chain of those that are running."""
+        lap = _innermost.get()
+        if lap is self:
+            _innermost.set(self.outer)
+            return
+        # Generators need not end in the order in which they began.
+        while lap is not None and lap.outer is not self:
+            lap = lap.outer
+        if lap is not None:
+            lap.outer = self.outer
+
+
+# Each thread and each asyncio task has its own value: the lap that it entered last. Timers share
+# one variable, because a context would keep a variable of each timer for good.
+_innermost: ContextVar[_Lap | None] = ContextVar("innermost lap", default=None)
+
+
+class _Call:
+    """The lap of one call of a decorated function."""
+
+    def __init__(self, timer: timeit) -> None:
+        self._timer = timer
+
+    def __enter__(self) -> None:
+        self._lap = self._timer._begin()
 
     def __exit__(self, *exc_info: object) -> None:
-        try:
-            self.finish()
-        finally:
-            self._leave()
-
-    def finish(self) -> None:
-        _device.synchronize()
-        self.timer._record(_device.clock() - self.start)
-
-    def _leave(self) -> None:
-        running = _running_laps.get()
-        if running and running[-1] is self:
-            _running_laps.set(running[:-1])
-        else:  # generators and tasks need not end in the order in which they began
-            _running_laps.set(tuple(lap for lap in running if lap is not self))
-        if self.timer._latest is self:
-            self.timer._latest = None
-
-
-# Threads and asyncio tasks each see their own value: what they have entered and not left.
-_running_laps: ContextVar[tuple[_Lap, ...]] = ContextVar("running laps", default=())
+        self._timer._end(self._lap)
 
 
 def _checked_divisor(divisor: Any) -> int:
@@ -465,12 +485,12 @@ class _CPUMeasurement(_Measurement):
 
 def _memory_session() -> _events.Session | None:
     """Start recording allocations, unless a profiler session runs: torch allows only one."""
-    try:
-        _events.refuse_nested_session("profileit")
-    except RuntimeError:
-        return None
     session = _events.Session(accelerator=None, memory=True)
-    session.start()
+    try:
+        with _events.starting_session("profileit"):
+            session.start()
+    except _events.SessionRunningError:
+        return None
     return session
 
 
@@ -593,8 +613,10 @@ def xpu_profile(export_chrome_trace: bool | str | os.PathLike[str] = True) -> It
 
 @contextmanager
 def _session(what: str, activities: list[ProfilerActivity]) -> Iterator[profile]:
-    _events.refuse_nested_session(what)
-    with profile(activities=activities) as prof:
+    prof = profile(activities=activities)
+    with ExitStack() as undo:
+        with _events.starting_session(what):
+            undo.enter_context(prof)
         yield prof
         _device.synchronize()  # torch waits for the current device only
 

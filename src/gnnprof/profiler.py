@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import nn
 
 from gnnprof import _device, _tables
-from gnnprof._attribution import SESSION_MARKER, Attribution, rows_of
-from gnnprof._events import Marker, Session, refuse_nested_session
+from gnnprof._attribution import SESSION_MARKER, Attribution
+from gnnprof._events import Marker, Session, refuse_nested_session, starting_session
 from gnnprof._files import ranked, write_atomically
 from gnnprof._markers import Markers, class_name, walk_modules
 from gnnprof._records import ProfileRow
+from gnnprof._rows import rows_of
 from gnnprof._tables import format_memory, format_time
 
 if TYPE_CHECKING:
@@ -127,15 +128,16 @@ class Profiler:
             raise RuntimeError(
                 "this Profiler is already recording; leave its `with` block before entering again"
             )
-        refuse_nested_session("Profiler")
+        refuse_nested_session("Profiler")  # before the hooks and the earlier rows are touched
         self._forget()
-        self._markers = Markers(self._model, self._selected, self.profile_memory)
         self._session = Session(self._accelerator, self.profile_memory)
+        self._markers = Markers(self._model, self._selected, not self._session.all_threads)
         if self._accelerator:
             _device.synchronize()  # or kernels queued before the block would be recorded in it
         with ExitStack() as undo:
             undo.enter_context(self._markers.place())
-            self._session.start()
+            with starting_session("Profiler"):
+                self._session.start()
             undo.callback(self._session.stop)
             marker = Marker(SESSION_MARKER)
             marker.__enter__()
@@ -188,7 +190,7 @@ class Profiler:
     @property
     def coverage(self) -> float:
         """Share of `total_time` that is found in the self times of the rows, from 0 to 1."""
-        found = sum(row.self_cpu_time for row in self.rows if row.op is None)
+        found = sum(_tables.self_time(row) for row in self.rows if row.op is None)
         return min(1.0, found / self._whole) if self._whole else 1.0
 
     def _attribute(self) -> tuple[ProfileRow, ...]:
@@ -225,7 +227,7 @@ class Profiler:
         lines = [
             line
             for line in self._lines()
-            if line.row.op is None or (ops and line.row.self_cpu_time >= limit)
+            if line.row.op is None or (ops and _tables.self_time(line.row) >= limit)
         ]
         table = _tables.layer_table(lines, self._measured(), self._whole, self._accelerator)
         return table + "\n".join(self._footer())
@@ -255,13 +257,14 @@ class Profiler:
         lines = list(self._lines())
         raw: dict[str, list[Any]] = {}
         for line in lines:
-            figures = [column.read(line.row) for column in _tables.COLUMNS]
+            figures = [column.read(line.row) for column in _tables.TRACE_COLUMNS]
             raw[line.label] = figures
             if line.row.op is not None:
                 so_far = raw.get(line.row.op)
                 raw[line.row.op] = figures if so_far is None else _added(so_far, figures)
         stats = [
-            [column.text(column.read(line.row)) for column in _tables.COLUMNS] for line in lines
+            [column.text(column.read(line.row)) for column in _tables.TRACE_COLUMNS]
+            for line in lines
         ]
         headings = list(_tables.HEADINGS)
         return self.table(), headings, raw, [line.label for line in lines], stats
@@ -326,15 +329,19 @@ class Profiler:
         return _tables.lines_of(self.rows, class_name(self._model))
 
     def _measured(self) -> frozenset[str]:
-        asked = {"device": self._accelerator is not None, "memory": self.profile_memory}
-        return frozenset(name for name, measured in asked.items() if measured)
+        measured = {
+            "device": self._accelerator is not None,
+            "memory": self.profile_memory,
+            "backward": any(row.self_backward_cpu_time is not None for row in self.rows),
+        }
+        return frozenset(name for name, present in measured.items() if present)
 
     def _footer(self) -> Iterable[str]:
         yield f"Total: {format_time(self._whole * 1e6)}, of which rows cover {self.coverage:.2%}"
         if self._markers is not None and self._markers.unrecorded_calls:
             yield (
                 f"Not measured: {self._markers.unrecorded_calls} module calls on other threads; "
-                "with profile_memory=True torch records one thread only"
+                "torch records one thread only with profile_memory=True (and always, before 2.7)"
             )
 
 
