@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib.util
 import os
 import sys
 import warnings
@@ -123,6 +124,7 @@ def load_dataset(
         ValueError: For an unknown name, a bad scale or seed, or an argument that does not apply.
         FileNotFoundError: If a real set is not in `root` and may not be downloaded.
         ConnectionError: If the download fails.
+        ModuleNotFoundError: If scipy, which reads real sets, is not installed.
     """
     known = {known_name.lower(): known_name for known_name in NAMES}
     if name.lower() not in known:
@@ -227,6 +229,10 @@ def _load_planetoid(name: str, root: Path | None, download: bool) -> Data:
             f"dataset={name} is real data that is not on this machine ({where}): give "
             f"--root FOLDER that holds {name}/raw/ind.{name.lower()}.*, add --download to fetch "
             f"it into that folder, or use --dataset {name.lower()}-like, a stand-in of its shape."
+        )
+    if importlib.util.find_spec("scipy") is None:
+        raise ModuleNotFoundError(
+            f'dataset={name}: its raw files hold scipy matrices; pip install "gnnprof[bench]".'
         )
     with warnings.catch_warnings():
         # The files are pickles of old scipy and numpy objects; PyG's reader also sets a filter.

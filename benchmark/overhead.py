@@ -1,4 +1,4 @@
-"""What profiling costs: a block of forwards plain, under torch.profiler, gnnprof and PyG's Profiler.
+"""What profiling costs: forwards plain, under torch.profiler, gnnprof and PyG's Profiler.
 
 All contestants run in turn in one process, round after round, so that drift of the machine hits
 them alike; a figure is the median over the rounds of the paired ratio to the plain block. The cost

@@ -33,7 +33,8 @@ def events(*ranges, others=(), memory=(), kernels=None, unlinked=0) -> Events:
 
 def rows(events: Events, *sites: Site, layout=None, device=False, memory=False):
     layout = layout or [(path, site) for site in sites for path in site.paths]
-    attribution = Attribution(events, sites)
+    attribution = Attribution(sites)
+    attribution.add(events)
     return {
         (row.path, row.phase, row.op): row
         for row in rows_of(attribution, layout, with_device=device, with_memory=memory)
@@ -121,7 +122,8 @@ def test_other_threads_are_attributed_and_add_to_the_whole():
     assert ns(table["conv", None, "aten::mm"].self_cpu_time) == 100
     assert ns(table[None, "outside", "aten::cat"].self_cpu_time) == 30
     assert ns(table[None, "outside", None].self_cpu_time) == 500 + 30
-    attribution = Attribution(recorded, [ROOT, CONV])
+    attribution = Attribution([ROOT, CONV])
+    attribution.add(recorded)
     assert (attribution.session_ns, attribution.other_threads_ns) == (1000, 230)
     assert sum(ns(row.self_cpu_time) for row in table.values() if row.op is None) == 1230
 
@@ -190,9 +192,10 @@ def test_a_module_of_two_names_shows_its_calls_twice_and_its_time_once():
 
 def test_a_lost_session_is_an_error_and_not_an_empty_profile():
     with pytest.raises(RuntimeError, match="another torch profiler session was started inside"):
-        Attribution(Events(host(("aten::mm", 0, 10)), [], {}, 0), [])
+        Attribution([]).add(Events(host(("aten::mm", 0, 10)), [], {}, 0))
 
 
 def test_tallies_are_keyed_by_path_and_phase():
-    attribution = Attribution(events(*FORWARD), [ROOT, CONV, MESSAGE])
+    attribution = Attribution([ROOT, CONV, MESSAGE])
+    attribution.add(events(*FORWARD))
     assert attribution.tallies[RowKey("conv", "message")].ops["aten::mul"].forward.calls == 1

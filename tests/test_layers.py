@@ -20,6 +20,11 @@ LEAVES = {
     "_nvidia_smi",
     "_tensors",
     "_wrapping",
+    "_formulas",
+    "_tree",
+    "_figures",
+    "_html",
+    "_speedscope",
 }
 CAPTURE = {
     "_device",
@@ -27,6 +32,10 @@ CAPTURE = {
     "_attribution",
     "_tallies",
     "_rows",
+    "_recorder",
+    "_summary",
+    "_counting",
+    "_limits",
     "_markers",
     "_traces",
     "_stats",

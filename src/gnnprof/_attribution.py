@@ -99,42 +99,65 @@ class _Frame(NamedTuple):
 
 
 class Attribution:
-    """One pass over the events in time order, with the stack of open ranges.
+    """The sums of a block, to which the events of one session after another are added.
 
     Args:
-        events: What the session recorded.
         sites: The places that were marked.
 
     Attributes:
         tallies: Module, phase or outside row -> its sums.
-        session_ns: Duration of the block on the thread that opened it.
+        session_ns: Duration of the sessions on the thread that opened the block.
         other_threads_ns: Time of the outermost ranges on other threads.
         has_backward: Whether an autograd backward ran in the block.
-
-    Raises:
-        RuntimeError: If the marker of the block is missing: a foreign session replaced ours.
+        peaks: Highest live bytes above what was live when the block began, and the row that
+            allocated them last, on the host and on the accelerator; None if nothing was.
     """
 
-    def __init__(self, events: Events, sites: Iterable[Site]) -> None:
+    def __init__(self, sites: Iterable[Site]) -> None:
         self.tallies: dict[RowKey, Tally] = {}
+        self.session_ns = 0
         self.other_threads_ns = 0
-        self.has_backward = events.has_backward
-        self._session = _find_session(events.host)
-        self.session_ns = -self._session.negative_duration
+        self.has_backward = False
         self._outside = self._row(_OUTSIDE_KEY)
         self._key_of = {site.marker: RowKey(site.paths[0], site.phase) for site in sites}
         self._key_of[SESSION_MARKER] = _OUTSIDE_KEY
-        self._kernels = events.kernels
-        self._live = LiveBytes([e for e in events.memory if e.start >= self._session.start])
         self._stack: list[_Frame] = []
         self._forward_chains: dict[Tally, Chain] = {}
         self._creators: dict[NodeKey, Chain] = {}
+        self._settled: dict[Tally, Tally] = {}
+        self._live = LiveBytes([])
+        self.peaks: dict[bool, tuple[int, RowKey] | None] = {False: None, True: None}
+        self._highest: dict[bool, tuple[int, Tally]] = {}
+
+    def add(self, events: Events) -> None:
+        """Add what one session recorded.
+
+        Raises:
+            RuntimeError: If the marker of the block is missing: a foreign session replaced ours.
+        """
+        self._session = _find_session(events.host)
+        self.session_ns -= self._session.negative_duration
+        self.has_backward |= events.has_backward
+        self._kernels = events.kernels
+        memory = [e for e in events.memory if e.start >= self._session.start]
+        self._live = LiveBytes(memory, self._live.last)
         self._nodes: dict[NodeKey, Tally] = {}
         self._candidates: list[Tally] = []
+        earlier = {
+            key: tuple(self._settled.get(row, row) for row in chain)
+            for key, chain in self._creators.items()
+        }
+        self._creators = {}
+        self._settled = {}
         self._walk(merge(events.host, events.memory) if events.memory else events.host)
-        self._settle()
-        self._outside.forward.calls = 1
+        self._settle(earlier)
+        self._outside.forward.calls = 1  # the block
         self._outside.forward.self_device_ns += events.unlinked_device_ns
+
+    @property
+    def whole_ns(self) -> int:
+        """What the own times of all rows should add up to."""
+        return self.session_ns + self.other_threads_ns
 
     # --- the pass over the events ------------------------------------------------------------
 
@@ -214,9 +237,11 @@ class Attribution:
         """A call of a module or phase, or the block itself."""
         if parent is not None and parent.in_backward:
             return self._recomputed(event, row, parent)
+        if row is self._outside:
+            return _Frame(event.end, row, row.forward, row, row.forward, ())
         row.forward.calls += 1
         chain = parent.chain if parent else ()
-        if row not in chain and row is not self._outside:
+        if row not in chain:
             chain = (*chain, row)
             self._forward_chains[row] = chain
         return _Frame(event.end, row, row.forward, row, row.forward, chain)
@@ -282,6 +307,8 @@ class Attribution:
             for tally in {*chain, owner} | ops:
                 tally.memory(event.on_device).total_net += event.nbytes
         live = self._live.at(event.start, event.on_device)
+        if live > self._highest.get(event.on_device, (0, owner))[0]:
+            self._highest[event.on_device] = (live, owner)
         for tally in {open_.owner for open_ in self._stack} | ops:
             memory = tally.memory(event.on_device)
             memory.peak = max(memory.peak, live)
@@ -296,13 +323,18 @@ class Attribution:
 
     # --- afterwards --------------------------------------------------------------------------
 
-    def _settle(self) -> None:
-        """Give the backward to the rows that created it, and the ops outside to loss or outside."""
+    def _settle(self, earlier: Mapping[NodeKey, Chain]) -> None:
+        """Give the backward to the rows that created it, and the ops outside to loss or outside.
+
+        Args:
+            earlier: The creators of the session before, whose graph may be used once more.
+        """
         keys = {node: key for key, node in self._nodes.items()}
         with_backward = set()
         for key, node in self._nodes.items():
-            *above, owner = self._chain_of(key, keys)
+            *above, owner = self._chain_of(key, keys) or earlier.get(key) or (self._outside,)
             with_backward.add(owner)
+            self._settled[node] = owner
             node.backward.total_ns = node.backward.self_ns  # recomputation is in rows of its own
             owner.add(node)
             for row in above:
@@ -313,17 +345,32 @@ class Attribution:
         for candidate in self._candidates:
             phase = LOSS if candidate in with_backward else OUTSIDE
             self._row(RowKey(None, phase)).add(candidate)
+            self._settled[candidate] = self._row(RowKey(None, phase))
+        self._settle_peaks()
+
+    def _settle_peaks(self) -> None:
+        """Name the row of each peak that this session raised."""
+        key_of = {tally: key for key, tally in self.tallies.items()}
+        for on_device, (live, owner) in self._highest.items():
+            while owner in self._settled:
+                owner = self._settled[owner]
+            so_far = self.peaks[on_device]
+            if owner in key_of and (so_far is None or live > so_far[0]):
+                self.peaks[on_device] = (live, key_of[owner])
 
     def _chain_of(self, key: NodeKey, keys: Mapping[Tally, NodeKey]) -> Chain:
-        """The rows that created a node; what a backward created belongs to the first creator."""
+        """The rows that created a node; what a backward created belongs to the first creator.
+
+        Empty if the forward is not in this session.
+        """
         seen = set()
         while key not in seen:
             seen.add(key)
             chain = self._creators.get(key, ())
             if not chain or chain[-1] not in keys:
-                return chain or (self._outside,)
+                return chain
             key = keys[chain[-1]]
-        return (self._outside,)
+        return ()
 
 
 def _find_session(host: Sequence[HostEvent]) -> HostEvent:

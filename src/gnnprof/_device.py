@@ -12,11 +12,15 @@ Rules for whoever changes it:
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import operator
+import platform
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, SupportsIndex
 
@@ -26,6 +30,8 @@ from torch.profiler import ProfilerActivity
 
 #: Seconds on a monotonic clock. Called as ``_device.clock()``, so that a test can replace it.
 clock: Callable[[], float] = time.perf_counter
+
+_CPU_INFO = Path("/proc/cpuinfo")  # Linux only
 
 #: Backends whose allocator counts peaks and whose events carry device time.
 EVENT_BACKENDS = ("cuda", "xpu")
@@ -165,6 +171,52 @@ def _with_index(device: torch.device) -> torch.device:
     # Asking a backend that is not in use for its current device would start it.
     in_use = device.type in EVENT_BACKENDS and backend(device.type).is_initialized()
     return torch.device(device.type, backend(device.type).current_device() if in_use else 0)
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """Tell what a measured number depends on beside the program: versions, device, threads."""
+    pyg = sys.modules.get("torch_geometric")  # not imported here: it takes seconds
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    if pyg is not None:
+        versions["torch_geometric"] = pyg.__version__
+    return {
+        **versions,
+        "platform": platform.platform(),
+        "device": str(device),
+        "device_name": device_name(device),
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """Give the maker's name of a device, or its type where nothing tells more."""
+    if device.type in EVENT_BACKENDS:
+        return str(backend(device.type).get_device_name(device))
+    if device.type == "cpu" and _CPU_INFO.exists():
+        for line in _CPU_INFO.read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
+    return platform.processor() or device.type
+
+
+def release_freed_memory() -> None:
+    """Give host memory that was freed back to the operating system, where the C library can.
+
+    glibc keeps what it frees for the process; a long profile would look like a leak.
+    """
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@functools.cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    try:
+        trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # no glibc: macOS, musl, Windows
+        return None
+    return trim
 
 
 def start_timer(device: torch.device) -> Callable[[], float]:

@@ -188,11 +188,19 @@ class Session:
         """Write what was recorded in Chrome's trace format."""
         self._profiler.export_chrome_trace(path)  # type: ignore[no-untyped-call]
 
-    def events(self) -> Events:
-        """Return what was recorded, as plain tuples."""
+    def events(self, *, goes_on: bool = False) -> Events:
+        """Return what was recorded, as plain tuples.
+
+        Args:
+            goes_on: Whether another session follows, in which a backward of this one may run.
+        """
         results = self._profiler.kineto_results
-        raw = results.events() if results is not None else []
-        return read_events(raw, with_device=self._with_device, with_memory=self._with_memory)
+        return read_events(
+            results.events() if results is not None else [],
+            with_device=self._with_device,
+            with_memory=self._with_memory,
+            goes_on=goes_on,
+        )
 
 
 def _config_for_all_threads() -> _ExperimentalConfig | None:
@@ -206,7 +214,13 @@ def _config_for_all_threads() -> _ExperimentalConfig | None:
         return None
 
 
-def read_events(raw: Sequence[_KinetoEvent], *, with_device: bool, with_memory: bool) -> Events:
+def read_events(
+    raw: Sequence[_KinetoEvent],
+    *,
+    with_device: bool,
+    with_memory: bool,
+    goes_on: bool = False,
+) -> Events:
     """Turn torch's event objects into plain tuples.
 
     Host events that only mirror a call into the driver (`cudaLaunchKernel`) are nested into the op
@@ -217,6 +231,7 @@ def read_events(raw: Sequence[_KinetoEvent], *, with_device: bool, with_memory: 
         raw: Kineto events, as a session's result lists them.
         with_device: Whether the session recorded an accelerator.
         with_memory: Whether the session recorded allocations.
+        goes_on: Read the sequence numbers even without a backward: it may come in a later session.
     """
     ranges: list[_KinetoEvent] = []
     memory: list[MemoryEvent] = []
@@ -226,7 +241,7 @@ def read_events(raw: Sequence[_KinetoEvent], *, with_device: bool, with_memory: 
             _sort_in(event, ranges, memory, device)
     else:
         ranges = [event for event in raw if not event.is_async()]
-    host, has_backward = _host_events(ranges, with_device)
+    host, has_backward = _host_events(ranges, with_device, goes_on)
     kernels, unlinked = _link_device_events(device, host)
     host.sort()
     memory.sort()
@@ -257,7 +272,9 @@ def _mirrors_driver_call(event: _KinetoEvent) -> bool:
     return event.name().startswith("cuda")  # torch 2.6
 
 
-def _host_events(ranges: Sequence[_KinetoEvent], with_device: bool) -> tuple[list[HostEvent], bool]:
+def _host_events(
+    ranges: Sequence[_KinetoEvent], with_device: bool, with_sequences: bool
+) -> tuple[list[HostEvent], bool]:
     """Return the events, and whether a backward is among them."""
 
     # Column by column: a call made by map() costs half of one in a loop, and there are thousands.
@@ -265,7 +282,8 @@ def _host_events(ranges: Sequence[_KinetoEvent], with_device: bool) -> tuple[lis
         return map(operator.methodcaller(method), ranges)
 
     names = list(column("name"))
-    with_backward = any(name.startswith(BACKWARD_PREFIX) for name in names)
+    has_backward = any(name.startswith(BACKWARD_PREFIX) for name in names)
+    with_sequences |= has_backward
     count = len(ranges)
     columns = zip(
         column("start_thread_id"),
@@ -274,11 +292,11 @@ def _host_events(ranges: Sequence[_KinetoEvent], with_device: bool) -> tuple[lis
         range(count),
         names,
         column("correlation_id") if with_device else repeat(0, count),
-        column("sequence_nr") if with_backward else repeat(-1, count),
-        column("fwd_thread_id") if with_backward else repeat(0, count),
+        column("sequence_nr") if with_sequences else repeat(-1, count),
+        column("fwd_thread_id") if with_sequences else repeat(0, count),
         strict=True,
     )
-    return list(map(HostEvent._make, columns)), with_backward
+    return list(map(HostEvent._make, columns)), has_backward
 
 
 def _link_device_events(

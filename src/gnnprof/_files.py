@@ -44,6 +44,28 @@ def write_atomically(
     return target
 
 
+def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = False) -> Path:
+    """Write a text as UTF-8; under torch.distributed with the rank in the file's name.
+
+    Args:
+        path: Where the file shall be.
+        text: What it shall hold.
+        overwrite: Whether to replace a file that is already there.
+
+    Returns:
+        The path written.
+
+    Raises:
+        FileExistsError: If there is a file and `overwrite` is False.
+        OSError: If the folder is missing or not writable.
+    """
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    return write_atomically(ranked(path), write, overwrite=overwrite)
+
+
 def _create(temporary: Path, target: Path) -> None:
     """Create the temporary file, so that a bad folder is an error that names the target."""
     try:

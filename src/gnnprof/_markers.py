@@ -92,12 +92,16 @@ def _before_forward(module: nn.Module, act: Callable[[nn.Module], None]) -> Remo
     return nn.Module.register_forward_pre_hook(module, _Hook(act), prepend=True)
 
 
+Stack = list[tuple[str, Marker]]
+
+
 class _OpenRanges(threading.local):
     """The markers that are open on the current thread, innermost last."""
 
-    def __init__(self) -> None:
-        self.stack: list[tuple[str, Marker]] = []
+    def __init__(self, stacks: list[Stack]) -> None:
+        self.stack: Stack = []
         self.thread = threading.get_ident()
+        stacks.append(self.stack)
 
 
 class Markers:
@@ -107,19 +111,30 @@ class Markers:
         model: The model, as the user calls it.
         selected: Dotted names of the modules to mark; None for all.
         this_thread_only: The session records only the thread that calls `place`.
+        before_forward: Called at the start of every outermost forward of the model on the thread
+            that calls `place`, before its marker opens.
 
     Attributes:
         layout: Name and site of every marked place, in the order of the module tree: a module,
             its phases, its children. A shared module stands under each of its names.
+        entered: Markers opened so far.
         unrecorded_calls: Marked calls on threads that the session does not record.
     """
 
     def __init__(
-        self, model: nn.Module, selected: Collection[str] | None, this_thread_only: bool
+        self,
+        model: nn.Module,
+        selected: Collection[str] | None,
+        this_thread_only: bool,
+        before_forward: Callable[[], None] = lambda: None,
     ) -> None:
         self._model = model
-        self._open = _OpenRanges()
-        self._only_thread = threading.get_ident() if this_thread_only else None
+        self._stacks: list[Stack] = []
+        self._open = _OpenRanges(self._stacks)
+        self._thread = threading.get_ident()
+        self._only_thread = self._thread if this_thread_only else None
+        self._before_forward = before_forward
+        self.entered = 0
         self.unrecorded_calls = 0
         names: dict[nn.Module, list[str]] = {}
         for path, module in walk_modules(model):
@@ -143,9 +158,17 @@ class Markers:
                     self._mark_call(module, forward.marker, undo)
                 for site in phases:
                     self._mark_phase(module, site, undo)
-            if self._model._compiled_call_impl is None:
-                undo.callback(_before_forward(self._model, self._drop_interrupted).remove)
+            for top in _outermost(self._model):
+                if top._compiled_call_impl is None:
+                    undo.callback(_before_forward(top, self._begin_forward).remove)
+                elif top not in self._sites:
+                    self._mark_compiled_call(top, None, undo)
             return undo.pop_all()
+
+    @property
+    def any_open(self) -> bool:
+        """Whether a marker is open on any thread."""
+        return any(self._stacks)
 
     def close_all(self) -> None:
         """Close what an interrupted forward left open on this thread."""
@@ -172,13 +195,18 @@ class Markers:
         undo.callback(getattr(module, f"register_{site.phase}_forward_pre_hook")(before).remove)
         undo.callback(getattr(module, f"register_{site.phase}_forward_hook")(after).remove)
 
-    def _mark_compiled_call(self, module: nn.Module, marker: str, undo: ExitStack) -> None:
+    def _mark_compiled_call(self, module: nn.Module, marker: str | None, undo: ExitStack) -> None:
         """Wrap what `module.compile()` stored on the instance; hooks would be compiled in."""
+        is_top = any(module is top for top in _outermost(self._model))
         compiled: Callable[..., Any] | None = module._compiled_call_impl
         if compiled is None:
             raise ValueError("the module is not compiled in place")
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            if is_top:
+                self._begin_forward(module)
+            if marker is None:
+                return compiled(*args, **kwargs)
             self._enter(marker)
             try:
                 return compiled(*args, **kwargs)
@@ -193,6 +221,7 @@ class Markers:
         if self._only_thread not in (None, ranges.thread):
             self.unrecorded_calls += 1
             return
+        self.entered += 1
         marker = Marker(name)
         marker.__enter__()
         ranges.stack.append((name, marker))
@@ -208,15 +237,26 @@ class Markers:
             if open_name == name:
                 return
 
-    def _drop_interrupted(self, model: nn.Module) -> None:
-        """Before a forward of the model: close what a KeyboardInterrupt in an earlier one left.
+    def _begin_forward(self, model: nn.Module) -> None:
+        """Before an outermost forward: close what a KeyboardInterrupt in an earlier one left.
 
         torch runs the hooks that close a range after an Exception, but not after a BaseException.
         """
-        if torch.compiler.is_compiling() or not self._open.stack:
+        if torch.compiler.is_compiling():
             return
-        if not _is_inside_call_of(model):
+        if self._open.stack:
+            if _is_inside_call_of(model):
+                return
             self.close_all()
+        if self._open.thread == self._thread:
+            self._before_forward()
+
+
+def _outermost(model: nn.Module) -> tuple[nn.Module, ...]:
+    """What the user calls: the model, or for a mere container of models these."""
+    if isinstance(model, (nn.ModuleDict, nn.ModuleList)):
+        return tuple(dict.fromkeys(model.children()))
+    return (model,)
 
 
 def _is_inside_call_of(model: nn.Module) -> bool:

@@ -104,45 +104,77 @@ def _under_another_name(tally: Tally) -> Tally:
 
 
 def _row(place: _Place, op: str | None, tally: Tally, measured: Measured) -> ProfileRow:
-    key = place.key
     # What ran outside holds nothing: the model's rows stand beside it, not under it.
-    holds_nothing = key == RowKey(None, OUTSIDE) and op is None
-    forward, backward = tally.forward, tally.backward
-    host = tally.host if measured.memory else None
-    device = tally.device if measured.memory and measured.device else None
-    on_device = measured.device
-    in_backward = measured.backward
+    holds_nothing = place.key == RowKey(None, OUTSIDE) and op is None
+    forward = _times(tally.forward, holds_nothing, measured.device)
+    backward = _times(tally.backward, False, measured.device) if measured.backward else _UNKNOWN
+    host = _bytes(tally.host, holds_nothing) if measured.memory else _UNKNOWN_BYTES
+    with_device_memory = measured.memory and measured.device
+    device = _bytes(tally.device, holds_nothing) if with_device_memory else _UNKNOWN_BYTES
     return ProfileRow(
-        path=key.path,
+        path=place.key.path,
         module=place.module,
-        phase=key.phase,
+        phase=place.key.phase,
         op=op,
-        calls=forward.calls,
-        self_cpu_time=forward.self_ns * _SECONDS,
-        cpu_time=(forward.self_ns if holds_nothing else forward.total_ns) * _SECONDS,
-        self_device_time=forward.self_device_ns * _SECONDS if on_device else None,
-        device_time=(
-            (forward.self_device_ns if holds_nothing else forward.device_ns) * _SECONDS
-            if on_device
-            else None
-        ),
-        self_cpu_memory=host and host.net,
-        cpu_memory=host and (host.net if holds_nothing else host.total_net),
-        self_device_memory=device and device.net,
-        device_memory=device and (device.net if holds_nothing else device.total_net),
+        calls=tally.forward.calls,
+        self_cpu_time=forward.self_cpu or 0.0,
+        cpu_time=forward.cpu or 0.0,
+        self_device_time=forward.self_device,
+        device_time=forward.device,
+        self_cpu_memory=host.net,
+        cpu_memory=host.total_net,
+        self_device_memory=device.net,
+        device_memory=device.total_net,
         shared_with=place.shared_with,
-        self_backward_cpu_time=backward.self_ns * _SECONDS if in_backward else None,
-        backward_cpu_time=backward.total_ns * _SECONDS if in_backward else None,
-        self_backward_device_time=(
-            backward.self_device_ns * _SECONDS if in_backward and on_device else None
-        ),
-        backward_device_time=backward.device_ns * _SECONDS if in_backward and on_device else None,
-        backward_calls=backward.calls if in_backward else None,
+        self_backward_cpu_time=backward.self_cpu,
+        backward_cpu_time=backward.cpu,
+        self_backward_device_time=backward.self_device,
+        backward_device_time=backward.device,
+        backward_calls=tally.backward.calls if measured.backward else None,
         recomputed_calls=tally.recomputed_calls,
-        allocated_memory=host and host.allocated,
-        freed_memory=host and host.freed,
-        peak_memory=host and host.peak,
-        allocated_device_memory=device and device.allocated,
-        freed_device_memory=device and device.freed,
-        peak_device_memory=device and device.peak,
+        allocated_memory=host.allocated,
+        freed_memory=host.freed,
+        peak_memory=host.peak,
+        allocated_device_memory=device.allocated,
+        freed_device_memory=device.freed,
+        peak_device_memory=device.peak,
     )
+
+
+class _Times(NamedTuple):
+    """Seconds of a row in one direction; None where not measured."""
+
+    self_cpu: float | None
+    cpu: float | None
+    self_device: float | None
+    device: float | None
+
+
+class _Bytes(NamedTuple):
+    """Bytes of a row on one side; None where not measured."""
+
+    net: int | None
+    total_net: int | None
+    allocated: int | None
+    freed: int | None
+    peak: int | None
+
+
+_UNKNOWN = _Times(None, None, None, None)
+_UNKNOWN_BYTES = _Bytes(None, None, None, None, None)
+
+
+def _times(sums: Sums, holds_nothing: bool, with_device: bool) -> _Times:
+    total_ns = sums.self_ns if holds_nothing else sums.total_ns
+    device_ns = sums.self_device_ns if holds_nothing else sums.device_ns
+    return _Times(
+        sums.self_ns * _SECONDS,
+        total_ns * _SECONDS,
+        sums.self_device_ns * _SECONDS if with_device else None,
+        device_ns * _SECONDS if with_device else None,
+    )
+
+
+def _bytes(memory: Memory, holds_nothing: bool) -> _Bytes:
+    total_net = memory.net if holds_nothing else memory.total_net
+    return _Bytes(memory.net, total_net, memory.allocated, memory.freed, memory.peak)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnnprof._files import ranked, write_atomically
+from gnnprof._files import ranked, write_atomically, write_text
 from gnnprof._records import OUTSIDE, ProfileRow
 
 if TYPE_CHECKING:
@@ -51,11 +51,7 @@ def records_to_json(
         OSError: If the folder is missing or not writable.
     """
     text = json.dumps({**header, "rows": [asdict(row) for row in rows]}, indent=1, allow_nan=False)
-    return write_atomically(
-        ranked(path),
-        lambda file: _write_text(file, text + "\n"),
-        overwrite=overwrite,
-    )
+    return write_text(path, text + "\n", overwrite=overwrite)
 
 
 def records_to_csv(
@@ -101,10 +97,6 @@ def records_to_pandas(rows: Sequence[DataclassInstance], names: Sequence[str]) -
 def field_names(record: type[DataclassInstance]) -> tuple[str, ...]:
     """Names of a record's fields, in order."""
     return tuple(field.name for field in fields(record))
-
-
-def _write_text(file: Path, text: str) -> None:
-    file.write_text(text, encoding="utf-8")
 
 
 def _csv_value(value: Any) -> Any:

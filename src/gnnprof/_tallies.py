@@ -100,20 +100,25 @@ class Tally:
 
 
 class LiveBytes:
-    """Bytes in live tensors over time, above what was live at the first event.
+    """Bytes in live tensors over time, above what was live when the block began.
 
     Args:
         events: Allocations and frees of all threads, in any order.
+        before: Live bytes before the first of them, on the host and on the accelerator.
+
+    Attributes:
+        last: Live bytes after the last of them.
     """
 
-    def __init__(self, events: Sequence[MemoryEvent]) -> None:
+    def __init__(self, events: Sequence[MemoryEvent], before: tuple[int, int] = (0, 0)) -> None:
         self._curves: dict[bool, tuple[list[int], list[int]]] = {}
         for on_device in (False, True):
             curve = sorted((e.start, e.nbytes) for e in events if e.on_device is on_device)
             self._curves[on_device] = (
                 [start for start, _ in curve],
-                list(accumulate((nbytes for _, nbytes in curve), initial=0)),
+                list(accumulate((nbytes for _, nbytes in curve), initial=before[on_device])),
             )
+        self.last = (self._curves[False][1][-1], self._curves[True][1][-1])
         self._any = bool(events)
 
     def __bool__(self) -> bool:

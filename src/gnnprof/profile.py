@@ -260,7 +260,7 @@ def profileit(
         ... def train(model, x, edge_index, y):
         ...     loss = criterion(model(x, edge_index), y)
         ...     loss.backward()
-        ...     return float(loss)
+        ...     return loss.item()
         >>> loss, stats = train(model, x, edge_index, y)
         >>> stats.max_allocated_gpu
         41.5

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import nn
 
 from gnnprof import _device, _tables
-from gnnprof._attribution import SESSION_MARKER, Attribution
-from gnnprof._events import Marker, Session, refuse_nested_session, starting_session
-from gnnprof._files import ranked, write_atomically
-from gnnprof._markers import Markers, class_name, walk_modules
+from gnnprof._events import refuse_nested_session
+from gnnprof._files import ranked, write_atomically, write_text
+from gnnprof._markers import class_name, walk_modules
+from gnnprof._recorder import Recorder, Schedule
 from gnnprof._records import ProfileRow
 from gnnprof._rows import rows_of
+from gnnprof._summary import footer_of, summary_of
 from gnnprof._tables import format_memory, format_time
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 __all__ = ["Measure", "Profiler", "Trace", "format_memory", "format_time"]
-
-SCHEMA = "gnnprof.profile/1"
-"""Name and version of what `Profiler.to_json` writes."""
 
 
 class Trace(NamedTuple):
@@ -71,7 +69,9 @@ class Profiler:
     under it: pass the compiled model, as it is called. Calls on other threads are recorded too,
     except with `profile_memory=True`, where torch records one thread only.
 
-    A profiler can be entered again; it then starts clean.
+    A profiler can be entered again; it then starts clean. Several models that are called in one
+    block are profiled together as `Profiler(nn.ModuleDict({"a": a, "b": b}))`. A block may be of
+    any length: every few hundred module calls what was recorded is folded into the sums.
 
     Args:
         model: The model to profile.
@@ -82,10 +82,16 @@ class Profiler:
         paths: The modules that get rows, by dotted name (`'convs.0'`), by name with slashes with
             or without the model's class name (`'GCN/convs/0'`), or as a tuple of names. A module
             that is not selected counts to the row it is called from. By default all.
+        skip: Steps at the start of the block that run without the profiler. A step begins with a
+            forward of the model and lasts until the next one: backward, optimizer and the next
+            batch included.
+        warmup: Steps after them that run with the profiler and are thrown away.
+        active: Steps after them that are recorded; by default all that follow.
 
     Raises:
-        TypeError: If `model` is not an `nn.Module`.
-        ValueError: If a path names no module; the message lists the closest names.
+        TypeError: If `model` is not an `nn.Module`, or a number of steps not an integer.
+        ValueError: If a path names no module (the message lists the closest names), or a number
+            of steps is negative.
         RuntimeError: If `use_cuda` is set and there is no CUDA or XPU device.
     """
 
@@ -96,6 +102,10 @@ class Profiler:
         use_cuda: bool = False,
         profile_memory: bool = False,
         paths: Iterable[str | Sequence[str]] | None = None,
+        *,
+        skip: int = 0,
+        warmup: int = 0,
+        active: int | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(
@@ -109,41 +119,27 @@ class Profiler:
         self.paths = paths
         self._selected = None if paths is None else _select(model, paths)
         self._accelerator = _accelerator_for(use_cuda) if enabled else None
-        self._undo: ExitStack | None = None
-        self._forget()
-
-    def _forget(self) -> None:
-        """Start clean: no session, no rows."""
-        self._session: Session | None = None
-        self._markers: Markers | None = None
+        self._schedule = _checked_schedule(skip, warmup, active)
+        self._recording = False
+        self._recorder: Recorder | None = None
         self._rows: tuple[ProfileRow, ...] | None = None
-        self._whole = 0.0
 
     # --- capture -----------------------------------------------------------------------------
 
     def __enter__(self) -> Profiler:
         if not self.enabled:
             return self
-        if self._undo is not None:
+        if self._recording:
             raise RuntimeError(
                 "this Profiler is already recording; leave its `with` block before entering again"
             )
         refuse_nested_session("Profiler")  # before the hooks and the earlier rows are touched
-        self._forget()
-        self._session = Session(self._accelerator, self.profile_memory)
-        self._markers = Markers(self._model, self._selected, not self._session.all_threads)
-        if self._accelerator:
-            _device.synchronize()  # or kernels queued before the block would be recorded in it
-        with ExitStack() as undo:
-            undo.enter_context(self._markers.place())
-            with starting_session("Profiler"):
-                self._session.start()
-            undo.callback(self._session.stop)
-            marker = Marker(SESSION_MARKER)
-            marker.__enter__()
-            undo.callback(marker.__exit__, None, None, None)
-            undo.callback(self._markers.close_all)
-            self._undo = undo.pop_all()
+        self._rows = None
+        self._recorder = Recorder(
+            self._model, self._selected, self._accelerator, self.profile_memory, self._schedule
+        )
+        self._recorder.start()
+        self._recording = True
         return self
 
     def __exit__(
@@ -154,10 +150,10 @@ class Profiler:
     ) -> None:
         if not self.enabled:
             return
-        if self._undo is None:
+        if not self._recording or self._recorder is None:
             raise RuntimeError("this Profiler is not recording; use it as `with Profiler(model):`")
-        undo, self._undo = self._undo, None
-        undo.close()
+        self._recording = False
+        self._recorder.stop()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
@@ -173,40 +169,40 @@ class Profiler:
             RuntimeError: While the block is still running, or if another profiler session was
                 started inside it, which ends ours.
         """
+        if self._recording:
+            raise RuntimeError("the profile is still recording; read it after the `with` block")
+        if self._recorder is None:
+            return ()
         if self._rows is None:
-            self._rows = self._attribute()
+            self._rows = rows_of(
+                self._recorder.settle(),
+                self._recorder.markers.layout,
+                with_device=self._accelerator is not None,
+                with_memory=self.profile_memory,
+            )
         return self._rows
 
     @property
     def total_time(self) -> float:
         """Seconds that the rows should account for.
 
-        The duration of the block on its own thread, and the time of the outermost recorded ranges
-        on other threads, both by the profiler's clock.
+        The duration of the recorded part of the block on its own thread, and the time of the
+        outermost recorded ranges on other threads, both by the profiler's clock.
         """
-        self.rows  # noqa: B018 (the sums are made with the rows)
-        return self._whole
+        if not self.rows or self._recorder is None:
+            return 0.0
+        return self._recorder.attribution.whole_ns * 1e-9
 
     @property
     def coverage(self) -> float:
         """Share of `total_time` that is found in the self times of the rows, from 0 to 1."""
         found = sum(_tables.self_time(row) for row in self.rows if row.op is None)
-        return min(1.0, found / self._whole) if self._whole else 1.0
+        return min(1.0, found / self.total_time) if self.total_time else 1.0
 
-    def _attribute(self) -> tuple[ProfileRow, ...]:
-        if self._undo is not None:
-            raise RuntimeError("the profile is still recording; read it after the `with` block")
-        if self._session is None or self._markers is None:
-            return ()
-        layout = self._markers.layout
-        attribution = Attribution(self._session.events(), [site for _, site in layout])
-        self._whole = (attribution.session_ns + attribution.other_threads_ns) * 1e-9
-        return rows_of(
-            attribution,
-            layout,
-            with_device=self._accelerator is not None,
-            with_memory=self.profile_memory,
-        )
+    @property
+    def steps(self) -> int:
+        """Recorded steps: outermost forwards of the model on the thread of the block."""
+        return self._recorder.steps if self._recorder else 0
 
     # --- renderings --------------------------------------------------------------------------
 
@@ -229,16 +225,20 @@ class Profiler:
             for line in self._lines()
             if line.row.op is None or (ops and _tables.self_time(line.row) >= limit)
         ]
-        table = _tables.layer_table(lines, self._measured(), self._whole, self._accelerator)
-        return table + "\n".join(self._footer())
+        table = _tables.layer_table(lines, self._measured(), self.total_time, self._accelerator)
+        if self._recorder is None:
+            return table
+        return table + "\n".join(footer_of(self._recorder, class_name(self._model), self.coverage))
 
     def __str__(self) -> str:
-        if self._undo is not None:
+        if self._recording:
             return "Profiler: still recording; leave the `with` block to read the table"
         return self.table()
 
     def __repr__(self) -> str:
-        state = "recording" if self._undo else "recorded" if self._session else "not entered yet"
+        state = (
+            "recording" if self._recording else "recorded" if self._recorder else "not entered yet"
+        )
         return f"<Profiler of {class_name(self._model)}: {state if self.enabled else 'disabled'}>"
 
     def get_trace(
@@ -286,13 +286,7 @@ class Profiler:
         Raises:
             FileExistsError: If there is a file and `overwrite` is False.
         """
-        header = {
-            "schema": SCHEMA,
-            "model": class_name(self._model),
-            "accelerator": self._accelerator,
-            "total_time": self.total_time,
-            "coverage": self.coverage,
-        }
+        header = self._summary()
         return _tables.records_to_json(path, self.rows, header, overwrite=overwrite)
 
     def to_csv(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -308,6 +302,46 @@ class Profiler:
         """
         return _tables.records_to_pandas(self.rows, _tables.field_names(ProfileRow))
 
+    def to_speedscope(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the tree of rows for https://www.speedscope.app; otherwise as `to_json`.
+
+        Forward and backward are two profiles; the weights are seconds of self time.
+        """
+        from gnnprof._speedscope import speedscope
+
+        text = json.dumps(speedscope(self.rows, class_name(self._model)))
+        return write_text(path, text, overwrite=overwrite)
+
+    def to_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        trace: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write one page that shows everything and needs no network; otherwise as `to_json`.
+
+        It has the layer tree as an icicle (forward, backward or both), all rows in a table to
+        sort and search, and how it was measured.
+
+        Args:
+            path: The file.
+            trace: A Chrome trace of the same run to link to.
+            overwrite: Whether to replace an earlier file.
+        """
+        from gnnprof._html import page
+
+        text = page(self.rows, {**self._summary(), "trace_path": trace})  # type: ignore[typeddict-item]
+        return write_text(path, text, overwrite=overwrite)
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the costliest rows."""
+        from gnnprof._html import notebook_html
+
+        if self._recording or not self.rows:
+            return None
+        return notebook_html(self.rows, self._summary())  # type: ignore[arg-type]
+
     def export_chrome_trace(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the time line, with a range for every module and phase, in Chrome's trace format.
 
@@ -316,13 +350,13 @@ class Profiler:
         Raises:
             RuntimeError: If nothing was recorded yet.
         """
-        if self._session is None or self._undo is not None:
+        recorder = self._recorder
+        if recorder is None or self._recording:
             raise RuntimeError(
                 "nothing to export yet; leave the `with` block of the Profiler first"
             )
-        session = self._session
         return write_atomically(
-            ranked(path), lambda file: session.export_chrome_trace(str(file)), overwrite=overwrite
+            ranked(path), lambda file: recorder.export_chrome_trace(str(file)), overwrite=overwrite
         )
 
     def _lines(self) -> Iterable[_tables.Line]:
@@ -336,13 +370,10 @@ class Profiler:
         }
         return frozenset(name for name, present in measured.items() if present)
 
-    def _footer(self) -> Iterable[str]:
-        yield f"Total: {format_time(self._whole * 1e6)}, of which rows cover {self.coverage:.2%}"
-        if self._markers is not None and self._markers.unrecorded_calls:
-            yield (
-                f"Not measured: {self._markers.unrecorded_calls} module calls on other threads; "
-                "torch records one thread only with profile_memory=True (and always, before 2.7)"
-            )
+    def _summary(self) -> dict[str, Any]:
+        if self._recorder is None:
+            raise RuntimeError("nothing was recorded yet; use the Profiler as `with` block first")
+        return summary_of(self._recorder, class_name(self._model), self.coverage)
 
 
 def _added(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
@@ -361,6 +392,17 @@ def _accelerator_for(use_cuda: bool) -> str | None:
             "here; leave it out to profile the host, or pass use_cuda=torch.cuda.is_available()"
         )
     return accelerator
+
+
+def _checked_schedule(skip: int, warmup: int, active: int | None) -> Schedule:
+    for name, steps, least in (("skip", skip, 0), ("warmup", warmup, 0), ("active", active, 1)):
+        if steps is None and name == "active":
+            continue
+        if isinstance(steps, bool) or not isinstance(steps, int):
+            raise TypeError(f"{name}={steps!r} is no number of steps; give an integer")
+        if steps < least:
+            raise ValueError(f"{name}={steps} must be at least {least}: it counts steps")
+    return Schedule(skip, warmup, active)
 
 
 def _select(model: nn.Module, paths: Iterable[str | Sequence[str]]) -> frozenset[str]:

@@ -1,0 +1,323 @@
+"""Counts what every op of a call computes and moves, in a pass of its own that is not timed.
+
+:class:`OpCounter` watches; :mod:`gnnprof._formulas` holds the formulas; :func:`counting_pass` runs
+a model once under the counter and leaves it, its inputs and the random state as they were.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gnnprof import _device
+from gnnprof._formulas import OpCall, count_bytes, count_flops, stored
+from gnnprof._isolation import random_state_kept
+from gnnprof._tensors import iter_tensors
+
+
+@dataclass(frozen=True)
+class OpCount:
+    """What one call of one op computed and moved.
+
+    Attributes:
+        name: Name as the torch profiler gives it: `'aten::index_select'`.
+        flops: Floating-point operations, a multiply-add being two; None if no formula is known.
+        nbytes: Distinct input bytes read plus output bytes written; 0 for a view.
+        device: Where the op ran.
+        dtype: Type of the floating-point numbers that it read, or else wrote; None if it had none.
+    """
+
+    name: str
+    flops: int | None
+    nbytes: int
+    device: torch.device
+    dtype: torch.dtype | None
+
+
+class CannotCount(RuntimeError):
+    """The pass was given up because going on would have changed something of the user's."""
+
+
+class _OpMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode that sees every op that does something, each once."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # True, the default, imports all of Dynamo at the first op, which takes seconds.
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run one op: by its parts if it has any, else under `_run`."""
+        kwargs = kwargs or {}
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return NotImplemented  # an EdgeIndex and the like: they call ops on what they wrap
+        if getattr(func, "namespace", "aten") in _NOT_OPS:
+            return func(*args, **kwargs)
+        if _is_composite(func):
+            with self:
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
+        return self._run(func, args, kwargs)
+
+    def _run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        raise NotImplementedError
+
+
+def _is_composite(func: Any) -> bool:
+    """Whether an op only calls other ops: in inference mode such ops arrive whole.
+
+    Only kernels in C++ matter here. `func.decompose` prefers those that Python has for tracing,
+    which do not do the same: they clone what dropout with p = 0 returns as it is.
+    """
+    if not isinstance(func, OpOverload):
+        return False
+    name = func.name()  # type: ignore[no-untyped-call]
+    return torch._C._dispatch_has_kernel_for_dispatch_key(name, _COMPOSITE)
+
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+_NOT_OPS = ("profiler", "prim")
+"""Namespaces of calls that do no work: profiler ranges, questions for a device."""
+
+
+class OpCounter(_OpMode):  # type: ignore[no-untyped-call]
+    """Dispatch mode that counts every op of the thread it is entered on, forward and backward.
+
+    Ops of compiled functions are those of the original program; code outside torch's dispatcher
+    (NumPy, extensions with their own Python bindings) is not seen. The device does not matter:
+    meta and fake tensors are counted as well.
+
+    Args:
+        on_op: Called after every op with its counts.
+
+    Attributes:
+        unsupported: How often an op ran whose FLOPs no formula gives, by name.
+    """
+
+    def __init__(self, on_op: Callable[[OpCount], object]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._on_op = on_op
+        self.unsupported: Counter[str] = Counter()
+
+    def _run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        call = OpCall.of(func, args, kwargs, result)
+        if call.inputs or call.outputs:
+            counts = _counts_of(call)
+            if counts.flops is None:
+                self.unsupported[counts.name] += 1
+            self._on_op(counts)
+        return result
+
+
+def _counts_of(call: OpCall) -> OpCount:
+    tensors = [*call.inputs, *call.outputs]
+    dtypes = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
+    # A result is where the work was done: scalars on the host may be among the inputs.
+    device = (call.outputs or tensors)[0].device
+    return OpCount(
+        call.name, count_flops(call), count_bytes(call), device, dtypes[0] if dtypes else None
+    )
+
+
+# -- one pass over a model -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CallSettings:
+    """The modes of torch that decide which ops a model calls.
+
+    Attributes:
+        grad: Whether autograd records.
+        inference: Whether inference mode is on.
+        autocast: Device type, whether autocast is on, and the type it casts to.
+    """
+
+    grad: bool
+    inference: bool
+    autocast: tuple[tuple[str, bool, torch.dtype], ...]
+
+    @classmethod
+    def current(cls) -> CallSettings:
+        """Return the settings on this thread now."""
+        kinds = [kind for kind in ("cpu", _device.accelerator()) if kind is not None]
+        return cls(
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            tuple(
+                (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+                for kind in kinds
+            ),
+        )
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Apply the settings within a block."""
+        with ExitStack() as undo:
+            undo.enter_context(torch.inference_mode(self.inference))
+            undo.enter_context(torch.set_grad_enabled(self.grad))
+            for kind, enabled, dtype in self.autocast:
+                undo.enter_context(torch.autocast(kind, dtype, enabled))
+            yield
+
+
+def counting_pass(
+    model: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    on_op: Callable[[OpCount], object],
+    settings: CallSettings | None = None,
+) -> dict[str, int]:
+    """Call a model once more and count its ops; afterwards everything is as it was.
+
+    Parameters, inputs and gradients are not written. Buffers are copies while the pass runs, so
+    that running statistics stay; what the forward sets on its modules (a cache, a counter) is put
+    back, one level deep in lists, dictionaries and sets; so is the random state. Hooks of the
+    user run. A cached layer counts what it does with the cache as it is now.
+
+    Args:
+        model: The model; compiled parts run as the original program.
+        args: Positional arguments of the call.
+        kwargs: Keyword arguments of the call.
+        on_op: Called after every op.
+        settings: The modes of the call to repeat; by default those of now.
+
+    Returns:
+        How often an op ran whose FLOPs no formula gives, by name.
+
+    Raises:
+        CannotCount: If the forward writes in place to a tensor that is not its own, such as an
+            input. The write has not happened.
+        ValueError: If the model has lazy parameters, which the pass would initialise.
+    """
+    _refuse_lazy(model)
+    counter = OpCounter(on_op)
+    guard = _ForeignWriteGuard()
+    with ExitStack() as undo:
+        undo.enter_context(random_state_kept())
+        undo.enter_context(_run_uncompiled())
+        undo.enter_context((settings or CallSettings.current()).active())
+        undo.enter_context(guard)
+        undo.enter_context(modules_kept(model))
+        undo.enter_context(counter)
+        try:
+            model(*args, **kwargs)
+        finally:
+            guard.confirm()  # the forward may have caught what the guard raised
+    return dict(counter.unsupported)
+
+
+def _refuse_lazy(model: nn.Module) -> None:
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if nn.parameter.is_lazy(tensor):
+            raise ValueError(
+                f"model has the lazy parameter {name!r}, which counting would initialise: run one "
+                "forward pass with a sample input first"
+            )
+
+
+@contextmanager
+def _run_uncompiled() -> Iterator[None]:
+    """Run compiled functions as they were written: their kernels do not call the dispatcher."""
+    if "torch._dynamo" not in sys.modules:  # nothing can be compiled
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@contextmanager
+def modules_kept(model: nn.Module) -> Iterator[None]:
+    """Give the modules copies of their buffers, and put back all that is set on them meanwhile."""
+    copies: dict[Tensor, Tensor] = {}
+    with ExitStack() as undo:
+        for module in model.modules():
+            undo.callback(_restore, module, *_snapshot(module))
+            for name, buffer in module._buffers.items():
+                if buffer is not None and not isinstance(module, torch.jit.ScriptModule):
+                    module._buffers[name] = copies.setdefault(buffer, buffer.detach().clone())
+        yield
+
+
+def _snapshot(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the attributes of a module, and shallow copies of those that are containers."""
+    attributes = dict(vars(module))
+    containers = {
+        name: value.copy()
+        for name, value in attributes.items()
+        if isinstance(value, list | dict | set)
+    }
+    return attributes, containers
+
+
+def _restore(module: nn.Module, attributes: dict[str, Any], containers: dict[str, Any]) -> None:
+    now = vars(module)
+    for name in now.keys() - attributes.keys():
+        del now[name]
+    now.update(attributes)
+    for name, members in containers.items():
+        container = attributes[name]
+        container.clear()
+        (container.extend if isinstance(container, list) else container.update)(members)
+
+
+class _ForeignWriteGuard(_OpMode):  # type: ignore[no-untyped-call]
+    """Stops an op that would write to memory which existed before the guard was entered.
+
+    It knows the storages that ops have made since. A storage that was freed cannot be mistaken for
+    a foreign one: those that existed before have kept their identity all the time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._own: set[int] = set()
+        self._refusal: CannotCount | None = None
+
+    def confirm(self) -> None:
+        """Raise if a write was refused."""
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        call = OpCall.of(func, args, kwargs, None)
+        foreign = [tensor for tensor in call.written if not self._may_write(tensor)]
+        if foreign:
+            self._refusal = CannotCount(
+                f"the forward changes a tensor of shape {tuple(foreign[0].shape)} in place "
+                f"({call.name}) that is not its own, such as an input or a plain tensor attribute: "
+                "not counted, because a second call would change it again; register it as a "
+                "buffer, or write to a clone"
+            )
+            raise self._refusal
+        result = func(*args, **kwargs)
+        inputs = {identity for tensor in call.inputs for identity in _storage_ids(tensor)}
+        fresh = func is torch.ops.aten.lift_fresh.default  # torch.tensor(...) makes its memory
+        for tensor in iter_tensors([result]):
+            self._own |= _storage_ids(tensor) - (set() if fresh else inputs)
+        return result
+
+    def _may_write(self, tensor: Tensor) -> bool:
+        return tensor.numel() == 0 or (tensor.is_meta or _storage_ids(tensor) <= self._own)
+
+
+def _storage_ids(tensor: Tensor) -> set[int]:
+    """Return the identity of the storage; empty for a tensor that has none of its own."""
+    values = stored(tensor)
+    return {values.untyped_storage()._cdata} if values.layout == torch.strided else set()

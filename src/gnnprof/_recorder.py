@@ -1,0 +1,198 @@
+"""Records the block: sessions, their steps, and the folding of finished sessions into sums.
+
+A long block is cut into sessions at the start of a forward, and each finished one is folded into
+the sums at once, so that memory stays flat however long the block is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from torch import nn
+
+from gnnprof import _device
+from gnnprof._attribution import SESSION_MARKER, Attribution
+from gnnprof._events import Marker, Session, starting_session
+from gnnprof._markers import Markers
+
+_FIRST_SESSION = 400
+"""Markers after which a block is cut for the first time: some 10,000 events, 20 MB.
+
+A block shorter than that, twenty forwards of a GNN, is not cut at all and pays nothing for it.
+"""
+
+_LATER_SESSION = 100
+"""Markers in every further session of a long block: 5 MB."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which forwards of the model are recorded.
+
+    A step begins with an outermost forward of the model and lasts until the next one.
+
+    Attributes:
+        skip: Steps that run without the profiler.
+        warmup: Steps after them that run with it and are thrown away.
+        active: Steps after them that are recorded; None for all.
+    """
+
+    skip: int = 0
+    warmup: int = 0
+    active: int | None = None
+
+    @property
+    def first(self) -> int:
+        """Number of the first recorded step, from 0."""
+        return self.skip + self.warmup
+
+    @property
+    def end(self) -> int | None:
+        """Number of the first step after the recorded ones."""
+        return None if self.active is None else self.first + self.active
+
+
+class Recorder:
+    """What one `with` block of the Profiler does to the model and to torch's profiler.
+
+    Args:
+        model: The model, as the user calls it.
+        selected: Dotted names of the modules to mark; None for all.
+        accelerator: 'cuda', 'xpu' or None: record its kernels too.
+        memory: Record allocations and frees too.
+        schedule: The steps to record.
+
+    Attributes:
+        accelerator: As given.
+        markers: The marked places.
+        attribution: The sums so far.
+        start_seconds: Time spent in starting torch's profiler.
+        stop_seconds: Time spent in stopping it and in folding.
+        steps: Recorded steps so far.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        selected: Collection[str] | None,
+        accelerator: str | None,
+        memory: bool,
+        schedule: Schedule,
+    ) -> None:
+        self.accelerator = accelerator
+        self._memory = memory
+        self._schedule = schedule
+        this_thread_only = not self._new_session().all_threads
+        self.markers = Markers(model, selected, this_thread_only, self._next_step)
+        self.attribution = Attribution(site for _, site in self.markers.layout)
+        self.start_seconds = 0.0
+        self.stop_seconds = 0.0
+        self.steps = 0
+        self._forwards = 0
+        self._begun_at = 0
+        self._has_folded = False
+        self._running: ExitStack | None = None
+        self._finished: Session | None = None
+        self._session = self._new_session()
+        self._placed = ExitStack()
+
+    # --- the block ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Place the markers and start recording, unless the first steps are skipped.
+
+        Raises:
+            SessionRunningError: If a profiler session is on.
+        """
+        with ExitStack() as undo:
+            undo.enter_context(self.markers.place())
+            if self._schedule.skip == 0:
+                self._begin_session()
+            self._placed = undo.pop_all()
+
+    def stop(self) -> None:
+        """Stop recording and take the markers away."""
+        with self._placed:
+            self.markers.close_all()
+            if self._running is not None:
+                self._end_session(keep=self._forwards >= self._schedule.first)
+
+    def settle(self) -> Attribution:
+        """Fold what is left and return the sums."""
+        self._settle(goes_on=False)
+        return self.attribution
+
+    def _settle(self, *, goes_on: bool) -> None:
+        if self._finished is not None:
+            self.attribution.add(self._finished.events(goes_on=goes_on))
+            self._finished = None
+
+    def export_chrome_trace(self, path: str) -> None:
+        """Write the time line of the last session."""
+        self._session.export_chrome_trace(path)
+
+    # --- steps -------------------------------------------------------------------------------
+
+    def _next_step(self) -> None:
+        """At the start of an outermost forward: start, cut or end the recording if it is time."""
+        step, schedule = self._forwards, self._schedule
+        self._forwards += 1
+        if step == schedule.end:
+            self._end_session(keep=True)
+        elif step == schedule.first and step > 0:
+            if self._running is not None:
+                self._end_session(keep=False)
+            self._begin_session()
+        elif step == schedule.skip and step > 0:
+            self._begin_session()
+        elif self._running is not None and self._is_time_to_fold():
+            self._end_session(keep=True)
+            self._fold()
+            self._begin_session()
+        if step >= schedule.first and step != schedule.end and self._running is not None:
+            self.steps += 1
+
+    def _fold(self) -> None:
+        """Add the finished session to the sums and give its memory back."""
+        began = _device.clock()
+        self._has_folded = True
+        self._settle(goes_on=True)
+        self._session = self._new_session()  # drops the events of the old one
+        _device.release_freed_memory()
+        self.stop_seconds += _device.clock() - began
+
+    def _is_time_to_fold(self) -> bool:
+        limit = _LATER_SESSION if self._has_folded else _FIRST_SESSION
+        enough = self.markers.entered - self._begun_at >= limit
+        return enough and not self.markers.any_open
+
+    # --- sessions ----------------------------------------------------------------------------
+
+    def _new_session(self) -> Session:
+        return Session(self.accelerator, self._memory)
+
+    def _begin_session(self) -> None:
+        began = _device.clock()
+        if self.accelerator:
+            _device.synchronize()  # or kernels queued before would be recorded in it
+        self._session = self._new_session()
+        with ExitStack() as undo:
+            with starting_session("Profiler"):
+                self._session.start()
+            undo.callback(self._session.stop)
+            self.start_seconds += _device.clock() - began
+            marker = Marker(SESSION_MARKER)
+            marker.__enter__()
+            undo.callback(marker.__exit__, None, None, None)
+            self._running = undo.pop_all()
+        self._begun_at = self.markers.entered
+
+    def _end_session(self, *, keep: bool) -> None:
+        running, self._running = self._running, None
+        began = _device.clock()
+        if running is not None:
+            running.close()
+        self.stop_seconds += _device.clock() - began
+        self._finished = self._session if keep else None

@@ -1,0 +1,82 @@
+"""What holds for a whole profile: totals, environment, peaks, and what the profiler itself did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from gnnprof import _device
+from gnnprof._attribution import RowKey
+from gnnprof._recorder import Recorder
+from gnnprof._tables import format_memory, format_time
+
+SCHEMA = "gnnprof.profile/1"
+"""Name and version of the JSON that a profile is saved as."""
+
+
+def summary_of(recorder: Recorder, model: str, coverage: float) -> dict[str, Any]:
+    """Return it as the JSON header has it and the page takes it.
+
+    Args:
+        recorder: What recorded the block, settled.
+        model: Class name of the model.
+        coverage: Share of the total time that the rows account for.
+    """
+    accelerator = recorder.accelerator
+    return {
+        "schema": SCHEMA,
+        "model": model,
+        "accelerator": accelerator,
+        "steps": recorder.steps,
+        "total_time": recorder.attribution.whole_ns * 1e-9,
+        "coverage": coverage,
+        "environment": _device.environment(torch.device(accelerator or "cpu")),
+        "overhead": {
+            "markers": recorder.markers.entered,
+            "start_time": recorder.start_seconds,
+            "stop_time": recorder.stop_seconds,
+        },
+        "peaks": dict(_peaks(recorder, model)),
+        "notes": list(_unmeasured(recorder)),
+    }
+
+
+def footer_of(recorder: Recorder, model: str, coverage: float) -> Iterator[str]:
+    """Yield the lines under the printed table."""
+    whole = format_time(recorder.attribution.whole_ns * 1e-3)
+    yield f"Total: {whole}, of which rows cover {coverage:.2%}"
+    peaks = dict(_peaks(recorder, model))
+    for side, name in (("memory", "host"), ("device_memory", "device")):
+        if side in peaks:
+            yield f"Peak: {format_memory(peaks[side])} on the {name}, in {peaks[f'{side}_row']}"
+    yield (
+        f"Profiler: {recorder.markers.entered} markers, started in "
+        f"{format_time(recorder.start_seconds * 1e6)}, stopped in "
+        f"{format_time(recorder.stop_seconds * 1e6)}, both outside the rows"
+    )
+    yield from _unmeasured(recorder)
+
+
+def _peaks(recorder: Recorder, model: str) -> Iterator[tuple[str, Any]]:
+    for on_device, peak in recorder.attribution.peaks.items():
+        if peak is not None:
+            name = "device_memory" if on_device else "memory"
+            nbytes, key = peak
+            yield name, nbytes
+            yield f"{name}_row", _row_name(key, model)
+
+
+def _row_name(key: RowKey, model: str) -> str:
+    name = model if key.path == "" else key.path
+    return " / ".join(part for part in (name, key.phase) if part)
+
+
+def _unmeasured(recorder: Recorder) -> Iterator[str]:
+    calls = recorder.markers.unrecorded_calls
+    if calls:
+        yield (
+            f"Not measured: {calls} module calls on other threads; torch records one thread only "
+            "with profile_memory=True (and always, before 2.7)"
+        )

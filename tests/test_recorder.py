@@ -1,0 +1,161 @@
+"""Blocks of any length: steps, cuts, and memory that stays flat."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.nn import GCN
+
+from conftest import module_state
+from gnnprof import Profiler, _recorder
+from test_profiler import check_sums, row_of
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+
+X = torch.ones(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "forwards", "recorded"),
+    [
+        ({}, 5, 5),
+        ({"skip": 2}, 5, 3),
+        ({"warmup": 2}, 5, 3),
+        ({"active": 2}, 5, 2),
+        ({"skip": 1, "warmup": 1, "active": 2}, 9, 2),
+        ({"skip": 3}, 2, 0),
+        ({"skip": 1, "warmup": 2}, 2, 0),
+    ],
+)
+def test_only_the_active_steps_are_recorded(model, options, forwards, recorded):
+    before = module_state(model)
+    with Profiler(model, **options) as prof:
+        for _ in range(forwards):
+            model(X)
+    assert module_state(model) == before
+    assert prof.steps == recorded
+    assert sum(row.calls for row in prof.rows if row.path == "" and row.op is None) == recorded
+    if recorded:
+        check_sums(prof)
+
+
+def test_a_step_lasts_until_the_next_forward(model):
+    with Profiler(model, skip=1, active=1) as prof:
+        for _ in range(3):
+            model(X).sum().backward()
+    assert row_of(prof, None, "loss").calls == 1
+    assert row_of(prof, "0").backward_calls == 2  # addmm and the transposed weight
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"skip": -1}, "skip=-1 must be at least 0"),
+        ({"active": 0}, "active=0 must be at least 1"),
+        ({"warmup": 1.5}, "warmup=1.5 is no number of steps"),
+        ({"skip": True}, "skip=True is no number of steps"),
+    ],
+)
+def test_bad_numbers_of_steps(model, options, error):
+    with pytest.raises((TypeError, ValueError), match=error):
+        Profiler(model, **options)
+
+
+def test_a_block_cut_into_sessions_adds_up_like_one(model, monkeypatch):
+    monkeypatch.setattr(_recorder, "_FIRST_SESSION", 10)
+    monkeypatch.setattr(_recorder, "_LATER_SESSION", 5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Profiler(model, profile_memory=True) as prof:
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(X).sum().backward()
+            optimizer.step()
+    check_sums(prof)
+    assert prof.steps == 20
+    assert {row_of(prof, path).calls for path in ("", "0", "1")} == {20}
+    assert row_of(prof, None, "optimizer").calls == 40
+    assert row_of(prof, "0").backward_calls == 40
+    allocated = sum(r.allocated_memory for r in prof.rows if r.op is None)
+    assert row_of(prof, "0").allocated_memory <= allocated
+    # The output of each layer, for each step; nothing of it is left.
+    assert row_of(prof, "1").cpu_memory == 20 * X.numel() * 4
+
+
+def test_a_graph_used_across_a_cut_still_finds_its_rows(model, monkeypatch):
+    monkeypatch.setattr(_recorder, "_FIRST_SESSION", 3)
+    monkeypatch.setattr(_recorder, "_LATER_SESSION", 3)
+    with Profiler(model) as prof:
+        first = model(X).sum()
+        with torch.no_grad():
+            model(X)  # the block is cut here, between forward and backward
+        first.backward()
+    check_sums(prof)
+    assert row_of(prof, "0").backward_calls == 2
+
+
+def test_several_models_in_one_block(model):
+    other = nn.Linear(4, 1)
+    with Profiler(nn.ModuleDict({"generator": model, "critic": other}), active=4) as prof:
+        for _ in range(3):
+            other(model(X)).mean().backward()
+    assert row_of(prof, "generator").calls == 2  # each forward of either is a step
+    assert row_of(prof, "critic").calls == 2
+    check_sums(prof)
+
+
+def _rss() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+def test_a_long_run_does_not_grow_the_process():
+    torch.manual_seed(0)
+    x, edge_index = torch.randn(30, 4), torch.randint(30, (2, 60))
+    y = torch.randint(3, (30,))
+    model = GCN(4, 4, 2, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x, edge_index), y).backward()
+        optimizer.step()
+
+    step()
+    with Profiler(model) as prof:
+        step()
+    assert prof.rows
+    gc.collect()
+    before = _rss()
+    with Profiler(model) as prof:
+        for _ in range(300):  # some 100,000 events: 150 MB in one session
+            step()
+    assert _rss() - before < 20e6
+    assert row_of(prof, "").calls == 300
+    check_sums(prof)
+
+
+def test_what_the_profiler_did_is_told(model):
+    with Profiler(model) as prof:
+        model(X)
+    overhead = prof._summary()["overhead"]
+    assert overhead["markers"] == 3
+    assert 0 < overhead["start_time"] < 5
+    assert 0 < overhead["stop_time"] < 5
+
+
+def test_the_peak_names_the_row_that_reached_it():
+    model = nn.Sequential(nn.Linear(10, 1000, bias=False), nn.Linear(1000, 1000, bias=False))
+    x = torch.ones(50, 10)
+    with torch.no_grad(), Profiler(model, profile_memory=True) as prof:
+        model(x)
+    assert prof._summary()["peaks"] == {"memory": 2 * 50 * 1000 * 4, "memory_row": "1"}
+    assert "Peak: 390.62 Kb on the host, in 1" in str(prof)
