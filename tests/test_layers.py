@@ -34,6 +34,7 @@ CAPTURE = {
     "_rows",
     "_recorder",
     "_summary",
+    "_work",
     "_counting",
     "_limits",
     "_markers",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -117,7 +118,7 @@ class Markers:
     Attributes:
         layout: Name and site of every marked place, in the order of the module tree: a module,
             its phases, its children. A shared module stands under each of its names.
-        entered: Markers opened so far.
+        calls: How often each marker was opened so far, by its name.
         unrecorded_calls: Marked calls on threads that the session does not record.
     """
 
@@ -134,7 +135,7 @@ class Markers:
         self._thread = threading.get_ident()
         self._only_thread = self._thread if this_thread_only else None
         self._before_forward = before_forward
-        self.entered = 0
+        self.calls: Counter[str] = Counter()
         self.unrecorded_calls = 0
         names: dict[nn.Module, list[str]] = {}
         for path, module in walk_modules(model):
@@ -158,12 +159,22 @@ class Markers:
                     self._mark_call(module, forward.marker, undo)
                 for site in phases:
                     self._mark_phase(module, site, undo)
-            for top in _outermost(self._model):
+            for top in outermost(self._model):
                 if top._compiled_call_impl is None:
                     undo.callback(_before_forward(top, self._begin_forward).remove)
                 elif top not in self._sites:
                     self._mark_compiled_call(top, None, undo)
             return undo.pop_all()
+
+    @property
+    def entered(self) -> int:
+        """Markers opened so far."""
+        return self.calls.total()
+
+    @property
+    def open_names(self) -> list[str]:
+        """Names of the markers that are open on this thread, outermost first."""
+        return [name for name, _ in self._open.stack]
 
     @property
     def any_open(self) -> bool:
@@ -197,7 +208,7 @@ class Markers:
 
     def _mark_compiled_call(self, module: nn.Module, marker: str | None, undo: ExitStack) -> None:
         """Wrap what `module.compile()` stored on the instance; hooks would be compiled in."""
-        is_top = any(module is top for top in _outermost(self._model))
+        is_top = any(module is top for top in outermost(self._model))
         compiled: Callable[..., Any] | None = module._compiled_call_impl
         if compiled is None:
             raise ValueError("the module is not compiled in place")
@@ -221,7 +232,7 @@ class Markers:
         if self._only_thread not in (None, ranges.thread):
             self.unrecorded_calls += 1
             return
-        self.entered += 1
+        self.calls[name] += 1
         marker = Marker(name)
         marker.__enter__()
         ranges.stack.append((name, marker))
@@ -252,7 +263,7 @@ class Markers:
             self._before_forward()
 
 
-def _outermost(model: nn.Module) -> tuple[nn.Module, ...]:
+def outermost(model: nn.Module) -> tuple[nn.Module, ...]:
     """What the user calls: the model, or for a mere container of models these."""
     if isinstance(model, (nn.ModuleDict, nn.ModuleList)):
         return tuple(dict.fromkeys(model.children()))

@@ -16,6 +16,7 @@ from gnnprof import _device
 from gnnprof._attribution import SESSION_MARKER, Attribution
 from gnnprof._events import Marker, Session, starting_session
 from gnnprof._markers import Markers
+from gnnprof._work import CallCatcher, CountedForward, count_forward
 
 _FIRST_SESSION = 400
 """Markers after which a block is cut for the first time: some 10,000 events, 20 MB.
@@ -63,6 +64,7 @@ class Recorder:
         accelerator: 'cuda', 'xpu' or None: record its kernels too.
         memory: Record allocations and frees too.
         schedule: The steps to record.
+        count: Repeat a forward after the block to count FLOPs and bytes.
 
     Attributes:
         accelerator: As given.
@@ -71,6 +73,7 @@ class Recorder:
         start_seconds: Time spent in starting torch's profiler.
         stop_seconds: Time spent in stopping it and in folding.
         steps: Recorded steps so far.
+        counted: The work of one forward, once the block has ended; None unless asked for.
     """
 
     def __init__(
@@ -80,6 +83,8 @@ class Recorder:
         accelerator: str | None,
         memory: bool,
         schedule: Schedule,
+        *,
+        count: bool,
     ) -> None:
         self.accelerator = accelerator
         self._memory = memory
@@ -97,6 +102,9 @@ class Recorder:
         self._finished: Session | None = None
         self._session = self._new_session()
         self._placed = ExitStack()
+        self._model, self._selected = model, selected
+        self._catcher = CallCatcher(model, lambda: self._running is not None) if count else None
+        self.counted: CountedForward | None = None
 
     # --- the block ---------------------------------------------------------------------------
 
@@ -107,17 +115,27 @@ class Recorder:
             SessionRunningError: If a profiler session is on.
         """
         with ExitStack() as undo:
+            if self._catcher:
+                undo.enter_context(self._catcher.place())
             undo.enter_context(self.markers.place())
             if self._schedule.skip == 0:
                 self._begin_session()
             self._placed = undo.pop_all()
 
-    def stop(self) -> None:
-        """Stop recording and take the markers away."""
+    def stop(self, *, failed: bool) -> None:
+        """Stop recording and take the markers away; then count, if that was asked for.
+
+        Args:
+            failed: Whether the block raised: then no forward is repeated.
+        """
         with self._placed:
             self.markers.close_all()
             if self._running is not None:
                 self._end_session(keep=self._forwards >= self._schedule.first)
+        if self._catcher and not failed:
+            calls = self._catcher.calls.values()
+            self.counted = count_forward(self._model, self._selected, calls)
+        self._catcher = None
 
     def settle(self) -> Attribution:
         """Fold what is left and return the sums."""

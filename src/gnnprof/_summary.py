@@ -11,6 +11,7 @@ from gnnprof import _device
 from gnnprof._attribution import RowKey
 from gnnprof._recorder import Recorder
 from gnnprof._tables import format_memory, format_time
+from gnnprof._work import limits_of
 
 SCHEMA = "gnnprof.profile/1"
 """Name and version of the JSON that a profile is saved as."""
@@ -39,6 +40,7 @@ def summary_of(recorder: Recorder, model: str, coverage: float) -> dict[str, Any
             "stop_time": recorder.stop_seconds,
         },
         "peaks": dict(_peaks(recorder, model)),
+        "limits": limits_of(recorder.counted) if recorder.counted else {},
         "notes": list(_unmeasured(recorder)),
     }
 
@@ -56,6 +58,9 @@ def footer_of(recorder: Recorder, model: str, coverage: float) -> Iterator[str]:
         f"{format_time(recorder.start_seconds * 1e6)}, stopped in "
         f"{format_time(recorder.stop_seconds * 1e6)}, both outside the rows"
     )
+    limits = limits_of(recorder.counted) if recorder.counted else {}
+    if limits:
+        yield _limits_line(limits)
     yield from _unmeasured(recorder)
 
 
@@ -73,7 +78,19 @@ def _row_name(key: RowKey, model: str) -> str:
     return " / ".join(part for part in (name, key.phase) if part)
 
 
+def _limits_line(limits: dict[str, Any]) -> str:
+    rate = limits["flop_rate"]
+    flops = f"{rate / 1e9:.1f} GFLOP/s" if rate else "no matrix product"
+    return (
+        f"Limits: copy {limits['bandwidth'] / 1e9:.1f} GB/s (in cache "
+        f"{limits['cache_bandwidth'] / 1e9:.1f}), {flops} in {limits['dtype']} on "
+        f"{limits['device']}, noise {limits['noise']:.0%}"
+    )
+
+
 def _unmeasured(recorder: Recorder) -> Iterator[str]:
+    if recorder.counted:
+        yield from recorder.counted.notes
     calls = recorder.markers.unrecorded_calls
     if calls:
         yield (

@@ -128,6 +128,20 @@ def format_memory(nbytes: int | None) -> str:
     return f"{nbytes} b"
 
 
+def format_count(number: int | None) -> str:
+    """Format a count as `12`, `1.50 K`, `1.50 M` or `1.50 G` (powers of 1,000)."""
+    if number is None:
+        return NOT_MEASURED
+    for power, unit in ((3, "G"), (2, "M"), (1, "K")):
+        if number >= 1000**power:
+            return f"{number / 1000**power:.2f} {unit}"
+    return str(number)
+
+
+def _or_unknown(figure: Any, form: str) -> str:
+    return NOT_MEASURED if figure is None else form.format(figure)
+
+
 def _microseconds(seconds: float | None) -> float | None:
     return None if seconds is None else seconds * 1e6
 
@@ -144,7 +158,7 @@ class Column:
         heading: What stands above the column. CUDA stands for whichever accelerator was profiled.
         measure: The figure in the unit of the raw results: microseconds, bytes or a count.
         text: The figure as the table prints it.
-        needs: What must have been measured: any of 'device', 'memory' and 'backward'.
+        needs: What must have been measured: any of 'device', 'memory', 'backward' and 'work'.
         in_trace: Whether `Profiler.get_trace` lists it: the columns of the reference.
     """
 
@@ -169,6 +183,10 @@ def _memory(key: str, heading: str, *needs: str, in_trace: bool = True) -> Colum
     return Column(key, heading, lambda nbytes: nbytes, format_memory, frozenset(needs), in_trace)
 
 
+def _work(key: str, heading: str, text: Callable[[Any], str]) -> Column:
+    return Column(key, heading, lambda figure: figure, text, frozenset({"work"}), in_trace=False)
+
+
 COLUMNS = (
     _time("self_cpu_time", "Self CPU total"),
     _time("cpu_time", "CPU total"),
@@ -184,6 +202,10 @@ COLUMNS = (
     _memory("self_device_memory", "Self CUDA Mem", "device", "memory"),
     _memory("device_memory", "CUDA Mem", "device", "memory"),
     _memory("peak_device_memory", "CUDA Mem peak", "device", "memory", in_trace=False),
+    _work("flops", "FLOPs", format_count),
+    _work("bytes_moved", "Bytes moved", format_memory),
+    _work("percent_of_limit", "% of limit", lambda share: _or_unknown(share, "{:.1f}")),
+    _work("bound", "Bound by", lambda bound: _or_unknown(bound, "{}")),
     Column("calls", "Number of Calls", lambda calls: calls, str),
 )
 
@@ -250,7 +272,7 @@ def layer_table(
 
     Args:
         lines: Rows in tree order.
-        measured: What was measured, out of 'device', 'memory', 'backward': its columns are shown.
+        measured: What was measured, as in `Column.needs`: its columns are shown.
         whole: Seconds that 100 % of self CPU time stands for.
         accelerator: Name of the profiled accelerator's backend, for the headings.
     """

@@ -22,6 +22,7 @@ from gnnprof._records import ProfileRow
 from gnnprof._rows import rows_of
 from gnnprof._summary import footer_of, summary_of
 from gnnprof._tables import format_memory, format_time
+from gnnprof._work import with_work
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -87,6 +88,10 @@ class Profiler:
             batch included.
         warmup: Steps after them that run with the profiler and are thrown away.
         active: Steps after them that are recorded; by default all that follow.
+        counts: Also count the FLOPs and bytes of every forward, and compare the time with what
+            this machine can do. The first recorded forward is repeated after the block, untimed,
+            with the same arguments; parameters, buffers, gradients and random state stay as they
+            are, but the model's own hooks run once more. See :doc:`/counting`.
 
     Raises:
         TypeError: If `model` is not an `nn.Module`, or a number of steps not an integer.
@@ -106,6 +111,7 @@ class Profiler:
         skip: int = 0,
         warmup: int = 0,
         active: int | None = None,
+        counts: bool = False,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(
@@ -117,6 +123,7 @@ class Profiler:
         self.use_cuda = use_cuda
         self.profile_memory = profile_memory
         self.paths = paths
+        self.counts = counts
         self._selected = None if paths is None else _select(model, paths)
         self._accelerator = _accelerator_for(use_cuda) if enabled else None
         self._schedule = _checked_schedule(skip, warmup, active)
@@ -136,7 +143,12 @@ class Profiler:
         refuse_nested_session("Profiler")  # before the hooks and the earlier rows are touched
         self._rows = None
         self._recorder = Recorder(
-            self._model, self._selected, self._accelerator, self.profile_memory, self._schedule
+            self._model,
+            self._selected,
+            self._accelerator,
+            self.profile_memory,
+            self._schedule,
+            count=self.counts,
         )
         self._recorder.start()
         self._recording = True
@@ -153,7 +165,7 @@ class Profiler:
         if not self._recording or self._recorder is None:
             raise RuntimeError("this Profiler is not recording; use it as `with Profiler(model):`")
         self._recording = False
-        self._recorder.stop()
+        self._recorder.stop(failed=exc_type is not None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
@@ -174,12 +186,14 @@ class Profiler:
         if self._recorder is None:
             return ()
         if self._rows is None:
-            self._rows = rows_of(
+            rows = rows_of(
                 self._recorder.settle(),
                 self._recorder.markers.layout,
                 with_device=self._accelerator is not None,
                 with_memory=self.profile_memory,
             )
+            counted = self._recorder.counted
+            self._rows = with_work(rows, counted, self._model) if counted else rows
         return self._rows
 
     @property
@@ -367,6 +381,7 @@ class Profiler:
             "device": self._accelerator is not None,
             "memory": self.profile_memory,
             "backward": any(row.self_backward_cpu_time is not None for row in self.rows),
+            "work": self.counts,
         }
         return frozenset(name for name, present in measured.items() if present)
 
