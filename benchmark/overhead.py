@@ -1,32 +1,46 @@
-"""What profiling costs: forwards plain, under torch.profiler, gnnprof and PyG's Profiler.
+"""What profiling costs: a block plain, under torch.profiler, gnnprof and PyG's Profiler.
 
 All contestants run in turn in one process, round after round, so that drift of the machine hits
-them alike; a figure is the median over the rounds of the paired ratio to the plain block. The cost
-of a profiler includes its start, its stop and the printing of its table.
+them alike; a figure is the median over the rounds of the ratio to the plain block of the same
+round. "all" is the whole `with` block with the start and stop of the profiler and its table;
+"inside" is the block's body alone.
 
     python benchmark/overhead.py
+    python benchmark/overhead.py --graphs tiny cora large --blocks forward training
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # two lines on stderr per session otherwise
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 from tabulate import tabulate
-from torch import Tensor, nn
+from torch import nn
+from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
+from benchmark.reporting import cpu_threads, write_record
 from gnnprof import Profiler, _device
 from gnnprof._statistics import median
 
 MODELS = ("GCN", "GraphSAGE", "GAT", "GIN")
+
+GRAPHS = {"tiny": (300, 1200, 16), "cora": (2708, 10556, 1433), "large": (10_000, 200_000, 64)}
+"""Nodes, directed edges and features of the random graphs."""
+
+BLOCKS = ("forward", "training")
+
+CLASSES = 7
 
 
 @dataclass(frozen=True)
@@ -34,151 +48,184 @@ class Settings:
     """What is measured.
 
     Attributes:
-        nodes: Nodes of the random graph; the default is Cora's size.
-        edges: Directed edges.
-        features: Width of the node features.
+        models: PyG's basic models.
+        graphs: Names out of `GRAPHS`.
+        blocks: 'forward': forwards without gradients; 'training': whole steps.
         hidden: Width of the hidden layers.
         layers: Layers of each model.
-        forwards: Forwards in one block.
+        steps: Forwards or training steps in one block.
         rounds: How often every contestant has its turn; the first turn is not counted.
     """
 
-    nodes: int = 2708
-    edges: int = 10556
-    features: int = 1433
+    models: tuple[str, ...] = MODELS
+    graphs: tuple[str, ...] = ("cora",)
+    blocks: tuple[str, ...] = ("forward",)
     hidden: int = 64
     layers: int = 2
-    forwards: int = 20
+    steps: int = 20
     rounds: int = 7
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """Cost of one profiler on one model.
+    """Cost of one profiler on one block.
 
     Attributes:
+        graph: Name of the graph.
+        block: 'forward' or 'training'.
         model: Class name of the PyG model.
-        contestant: Which profiler.
-        ratio: Median over the rounds of block time with the profiler by plain block time.
-        samples: Seconds of each block, table included.
+        profiler: Which contestant.
+        all_ratio: Median ratio of the whole block, table included, to the plain block.
+        inside_ratio: Median ratio of the body alone.
+        all_seconds: Samples of the whole block.
+        inside_seconds: Samples of the body.
     """
 
+    graph: str
+    block: str
     model: str
-    contestant: str
-    ratio: float
-    samples: tuple[float, ...]
+    profiler: str
+    all_ratio: float
+    inside_ratio: float
+    all_seconds: tuple[float, ...]
+    inside_seconds: tuple[float, ...]
 
 
 def main(argv: list[str] | None = None) -> list[Overhead]:
     """Measure and print; returns the records."""
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    for name, value in asdict(Settings()).items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--smoke", action="store_true", help="a tiny graph and one round")
-    parser.add_argument("--json", metavar="FILE", help="also write the records here")
-    options = vars(parser.parse_args(argv))
-    models, smoke, file = options.pop("models"), options.pop("smoke"), options.pop("json")
-    if smoke:
-        options |= {"nodes": 50, "edges": 200, "features": 8, "forwards": 2, "rounds": 2}
-    settings = Settings(**options)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # two busy threads on a shared machine measure each other
-    try:
-        results = [record for name in models for record in measure(name, settings)]
-    finally:
-        torch.set_num_threads(threads)
-    report(results, settings)
+    settings, file = parse(argv)
+    results = []
+    with cpu_threads(1):  # two busy threads on a shared machine measure each other
+        for block in settings.blocks:
+            for graph in settings.graphs:
+                results += [
+                    o for model in settings.models for o in measure(model, graph, block, settings)
+                ]
+                report([o for o in results if (o.block, o.graph) == (block, graph)], settings)
     if file:
-        with open(file, "w", encoding="utf-8") as stream:
-            json.dump([asdict(record) for record in results], stream, indent=1)
+        write_record(file, {"schema": "gnnprof.overhead/1", "rows": [asdict(o) for o in results]})
     return results
 
 
-def measure(name: str, settings: Settings) -> list[Overhead]:
+def parse(argv: list[str] | None) -> tuple[Settings, Path | None]:
+    """Read the command line."""
+    default = Settings()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0], allow_abbrev=False)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(default.models))
+    parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(default.graphs))
+    parser.add_argument("--blocks", nargs="+", choices=BLOCKS, default=list(default.blocks))
+    for name in ("hidden", "layers", "steps", "rounds"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(default, name))
+    parser.add_argument("--smoke", action="store_true", help="the tiny graph and two short rounds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the records here")
+    options = vars(parser.parse_args(argv))
+    smoke, file = options.pop("smoke"), options.pop("json")
+    if smoke:
+        options |= {"graphs": ["tiny"], "steps": 2, "rounds": 2}
+    for name in ("models", "graphs", "blocks"):
+        options[name] = tuple(options[name])
+    return Settings(**options), file
+
+
+def measure(name: str, graph: str, block: str, settings: Settings) -> Iterator[Overhead]:
     """Run every contestant in turn on one model."""
+    run, model = body(name, graph, block, settings)
+    profilers = contestants(model)
+    samples: dict[str, list[tuple[float, float]]] = {profiler: [] for profiler in profilers}
+    for turn in range(settings.rounds):
+        for profiler, start in profilers.items():
+            taken = timed(start, run)
+            if turn > 0:
+                samples[profiler].append(taken)
+    for profiler, pairs in samples.items():
+        inside, whole = zip(*pairs, strict=True)
+        plain_inside, plain_whole = zip(*samples["plain"], strict=True)
+        yield Overhead(
+            graph,
+            block,
+            name,
+            profiler,
+            paired_ratio(whole, plain_whole),
+            paired_ratio(inside, plain_inside),
+            whole,
+            inside,
+        )
+
+
+def body(
+    name: str, graph: str, block: str, settings: Settings
+) -> tuple[Callable[[], None], nn.Module]:
+    """What is profiled: some forwards or training steps of a model on a random graph."""
     from torch_geometric import nn as pyg_nn
 
+    nodes, edges, features = GRAPHS[graph]
     torch.manual_seed(0)
-    model: nn.Module = getattr(pyg_nn, name)(
-        settings.features, settings.hidden, settings.layers, 7
-    ).eval()
-    x = torch.randn(settings.nodes, settings.features)
-    edge_index = torch.randint(settings.nodes, (2, settings.edges))
-    blocks = contestants(model, x, edge_index, settings.forwards)
-    samples: dict[str, list[float]] = {contestant: [] for contestant in blocks}
-    for turn in range(settings.rounds):
-        for contestant, block in blocks.items():
-            seconds = timed(block)
-            if turn > 0:
-                samples[contestant].append(seconds)
-    return [
-        Overhead(
-            name, contestant, paired_ratio(samples[contestant], samples["plain"]), tuple(taken)
-        )
-        for contestant, taken in samples.items()
-    ]
+    model: nn.Module = getattr(pyg_nn, name)(features, settings.hidden, settings.layers, CLASSES)
+    x, y = torch.randn(nodes, features), torch.randint(CLASSES, (nodes,))
+    edge_index = torch.randint(nodes, (2, edges))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
-
-def contestants(
-    model: nn.Module, x: Tensor, edge_index: Tensor, forwards: int
-) -> dict[str, Callable[[], object]]:
-    """The same block of forwards, each under another profiler, its table included."""
-    from torch_geometric.profile.profiler import Profiler as ReferenceProfiler
-
-    def run() -> None:
+    def forward() -> None:
         with torch.no_grad():
-            for _ in range(forwards):
+            for _ in range(settings.steps):
                 model(x, edge_index)
 
-    def bare() -> str:
-        with profile(activities=[ProfilerActivity.CPU]) as profiler:
-            run()
-        return str(profiler.key_averages().table())
+    def training() -> None:
+        for _ in range(settings.steps):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x, edge_index), y).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
 
-    def ours() -> str:
-        with Profiler(model) as profiler:
-            run()
-        return str(profiler)
+    return {"forward": forward, "training": training}[block], model
 
-    def reference() -> str:
-        with ReferenceProfiler(model) as profiler:
-            run()
-        return str(profiler)
+
+def contestants(model: nn.Module) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
+    """How each profiler is started."""
+    from torch_geometric.profile.profiler import Profiler as ReferenceProfiler
 
     return {
-        "plain": run,
-        "torch.profiler": bare,
-        "gnnprof": ours,
-        "torch_geometric.profile": reference,
+        "plain": nullcontext,
+        "torch.profiler": lambda: profile(activities=[ProfilerActivity.CPU]),
+        "gnnprof": lambda: Profiler(model),
+        "gnnprof, memory": lambda: Profiler(model, profile_memory=True),
+        "torch_geometric.profile": lambda: ReferenceProfiler(model),
     }
 
 
-def timed(block: Callable[[], object]) -> float:
-    """Seconds of one block."""
-    start = _device.clock()
-    block()
-    return _device.clock() - start
+def timed(
+    start: Callable[[], AbstractContextManager[Any]], run: Callable[[], None]
+) -> tuple[float, float]:
+    """Seconds of the body, and of the whole block with its table."""
+    began = _device.clock()
+    with start() as profiler:
+        entered = _device.clock()
+        run()
+        inside = _device.clock() - entered
+    if isinstance(profiler, profile):
+        profiler.key_averages().table()
+    elif profiler is not None:
+        str(profiler)
+    return inside, _device.clock() - began
 
 
-def paired_ratio(samples: list[float], plain: list[float]) -> float:
+def paired_ratio(samples: tuple[float, ...], plain: tuple[float, ...]) -> float:
     """Median over the rounds of the ratio within a round."""
     return median([sample / base for sample, base in zip(samples, plain, strict=True)])
 
 
 def report(results: list[Overhead], settings: Settings) -> None:
     """Print one line per model: every contestant's time relative to the plain block."""
+    nodes, edges, features = GRAPHS[results[0].graph]
     print(
-        f"{settings.forwards} forwards per block, {settings.layers} layers, hidden "
-        f"{settings.hidden}, {settings.nodes} nodes, {settings.edges} edges, "
-        f"{settings.features} features, 1 thread, median of {settings.rounds - 1} rounds; "
-        f"torch {torch.__version__}, Python {sys.version.split()[0]}"
+        f"\n{settings.steps} x {results[0].block} per block, {settings.layers} layers, hidden "
+        f"{settings.hidden}, {nodes} nodes, {edges} edges, {features} features, 1 thread, median "
+        f"of {settings.rounds - 1} rounds; torch {torch.__version__}"
     )
-    names = list(dict.fromkeys(record.contestant for record in results))
-    table = {record.model: [record.model] for record in results}
+    lines: dict[str, dict[str, str]] = {}
     for record in results:
-        table[record.model].append(f"{record.ratio:.2f}x")
-    print(tabulate(table.values(), headers=["time of the block relative to plain", *names]))
+        line = lines.setdefault(record.model, {"all / inside, plain = 1": record.model})
+        line[record.profiler] = f"{record.all_ratio:.2f} / {record.inside_ratio:.2f}"
+    print(tabulate([*lines.values()], headers="keys"))
 
 
 if __name__ == "__main__":

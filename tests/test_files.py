@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def test_written_under_another_name_with_the_same_suffix(tmp_path: Path) -> None
 def test_an_earlier_file_is_replaced_only_on_request(tmp_path: Path) -> None:
     target = tmp_path / "run.json"
     target.write_text("old")
-    with pytest.raises(FileExistsError, match="already exists; move it away"):
+    with pytest.raises(FileExistsError, match="already exists; give another name"):
         write_atomically(target, write("new"))
     assert target.read_text() == "old"
     write_atomically(target, write("new"), overwrite=True)
@@ -108,10 +109,21 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert real.read_text() == "new"
 
 
-def test_a_device_is_written_in_place() -> None:
-    written: list[Path] = []
-    write_atomically(os.devnull, written.append)
-    assert written == [Path(os.devnull)]
+def test_a_pipe_gets_what_was_written_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def rename_onto(path: Path) -> None:  # as torch does it when it saves a trace
+        path.with_suffix(".tmp").write_text("trace")
+        path.with_suffix(".tmp").replace(path)
+
+    received: list[str] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text()))
+    reader.start()
+    write_atomically(pipe, rename_onto)
+    reader.join()
+    assert received == ["trace"]
+    assert pipe.is_fifo()
 
 
 def test_the_usual_permissions(tmp_path: Path) -> None:

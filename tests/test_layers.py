@@ -21,9 +21,12 @@ LEAVES = {
     "_tensors",
     "_wrapping",
     "_formulas",
+    "_layer_table",
     "_tree",
     "_figures",
     "_html",
+    "_merge",
+    "_rank_views",
     "_speedscope",
 }
 CAPTURE = {
@@ -39,11 +42,12 @@ CAPTURE = {
     "_limits",
     "_markers",
     "_traces",
+    "_timing",
     "_stats",
     "_isolation",
 }
 DOORS = {"profile", "profiler", "benchmark", "nvtx", "utils", "compilation"}
-TOP = {"__init__", "__main__", "_runner"}
+TOP = {"__init__", "__main__", "_runner", "_report", "_rank_files"}
 ALLOWED_BETWEEN_DOORS = {("profile", "utils")}
 RANK = {**dict.fromkeys(LEAVES, 0), **dict.fromkeys(CAPTURE, 1), **dict.fromkeys(DOORS, 2)}
 RANK |= dict.fromkeys(TOP, 3)
@@ -101,12 +105,17 @@ start = time.perf_counter()
 import gnnprof
 spent = time.perf_counter() - start
 heavy = {"torch_geometric", "pandas", "matplotlib", "plotly", "scipy", "dgl", "torch._dynamo"}
+heavy.add("gnnprof._work")
 print(spent, sorted(heavy & set(sys.modules)))
 """
 
 
 def test_importing_is_cheap_and_pulls_in_nothing_heavy():
-    out = subprocess.run([sys.executable, "-c", PROBE], check=True, capture_output=True, text=True)
-    spent, heavy = out.stdout.split(maxsplit=1)
-    assert heavy.strip() == "[]"
-    assert float(spent) < 0.5  # 0.15 s on a quiet machine
+    command = [sys.executable, "-c", PROBE]
+    for _ in range(3):  # a busy machine spoils single runs
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        spent, heavy = out.split(maxsplit=1)
+        assert heavy.strip() == "[]"
+        if float(spent) < 0.15:
+            return
+    assert float(spent) < 0.4

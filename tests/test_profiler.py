@@ -598,6 +598,11 @@ def test_the_short_table_shows_layers_and_phases_that_add_up_to_100_percent(grap
     assert sum(shares) == pytest.approx(100, abs=0.05 * len(shares) + 0.5)
     assert "aten::" not in prof.table(ops=False)
     assert any("of which rows cover 100.00%" in line for line in lines)
+    assert "rows are not listed" not in prof.table(ops=False)
+    assert "rows are not listed" in prof.table(depth=1)
+    assert len(prof.table(sort="self", min_percent=5).splitlines()) < len(lines)
+    with pytest.raises(ValueError, match="sort='time'; give 'self' or 'total'"):
+        prof.table(sort="time")
     assert any(line.startswith("Profiler: ") and " markers, " in line for line in lines)
 
 

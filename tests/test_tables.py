@@ -8,14 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from gnnprof._layer_table import costliest_first, layer_table, lines_of, selected, self_time
 from gnnprof._records import ProfileRow
 from gnnprof._tables import (
     COLUMNS,
     field_names,
     format_memory,
     format_time,
-    layer_table,
-    lines_of,
     records_to_csv,
     records_to_json,
     records_to_pandas,
@@ -109,12 +108,59 @@ def test_labels_are_those_of_the_reference():
         ({"memory"}, {"CUDA", "backward"}),
         ({"backward"}, {"CUDA", "Mem"}),
         ({"device", "memory", "backward"}, set()),
+        ({"work"}, {"CUDA", "Mem", "backward"}),
     ],
 )
 def test_a_column_that_was_asked_for_is_shown(measured, hidden):
     heading = cells(table(measured=frozenset(measured)))[0]
-    expected = [c.heading for c in COLUMNS if not any(word in c.heading for word in hidden)]
+    shown = [c for c in COLUMNS if "work" not in c.needs or "work" in measured]
+    expected = [c.heading for c in shown if not any(word in c.heading for word in hidden)]
     assert heading == ["Module", "Self CPU %", *expected]
+
+
+def titles(lines) -> list[str]:
+    return [line.title.strip() for line in lines]
+
+
+def test_a_depth_a_least_share_and_no_ops():
+    lines = list(lines_of(ROWS, "GCN"))
+    assert titles(selected(lines, depth=0)) == ["GCN", "outside"]
+    assert titles(selected(lines, depth=1, ops=False)) == [
+        "GCN",
+        "conv (GCNConv)",
+        "same (GCNConv) = conv",
+        "outside",
+    ]
+    # conv itself has 50 us, but all below it 800 us
+    assert titles(selected(lines, least=2e-4)) == [
+        "GCN",
+        "conv (GCNConv)",
+        "[propagate]",
+        "[message]",
+        "aten::mul",
+    ]
+
+
+def test_the_costliest_comes_first_and_keeps_what_is_below_it():
+    lines = list(lines_of(ROWS, "GCN"))
+    assert titles(costliest_first(lines, self_time))[:4] == [
+        "GCN",
+        "aten::relu",
+        "conv (GCNConv)",
+        "[propagate]",
+    ]
+    by_total = costliest_first(lines, lambda row: row.cpu_time)
+    assert titles(by_total)[1] == "conv (GCNConv)"
+    assert sorted(titles(by_total)) == sorted(titles(lines))
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_a_table_fits_its_width(width):
+    text = layer_table(list(lines_of(ROWS, "GCN")), frozenset(), 1e-3, None, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "Self CPU %" in text
+    if width < 60:
+        assert "Number of Calls" not in text
 
 
 def test_headings_name_the_accelerator_that_was_profiled():

@@ -1,4 +1,4 @@
-"""The command line: `python -m gnnprof script.py [arguments]`, or `gnnprof run script.py ...`."""
+"""The command line: `python -m gnnprof script.py ...`, `gnnprof run ...`, `gnnprof report ...`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from gnnprof._version import __version__
 HELP = """\
 usage: gnnprof [run] SCRIPT [ARGUMENT ...]
        gnnprof [run] -m MODULE [ARGUMENT ...]
+       gnnprof report DIR [OPTION ...]
 
 Run a Python script or module as python does, with torch_geometric.profile answered by gnnprof.
 `python -m gnnprof` is the same as `gnnprof`.
 
   SCRIPT         a file, a folder or zip archive with a __main__.py, or - for standard input
   -m MODULE      a module, as in python -m
+  report DIR     merge the profiles that the processes of a run wrote into DIR; see
+                 gnnprof report --help. A script of that name is ./report
   -h, --help     show this text and exit
   -V, --version  show the version and exit
 
@@ -35,6 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         that cannot be started. A script's own exit is the exception that it raised.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["report"]:
+        from gnnprof import _report  # here: running a script needs none of it
+
+        return _report.main(words[1:])
     if words[:1] == ["run"]:
         del words[0]
     if words[:1] in (["-h"], ["--help"]):

@@ -301,11 +301,8 @@ class Attribution:
             memory = tally.memory(event.on_device)
             memory.allocated += max(event.nbytes, 0)
             memory.freed += max(-event.nbytes, 0)
-            if not (frame and frame.in_backward):
-                memory.net += event.nbytes
-        if not (frame and frame.in_backward):
-            for tally in {*chain, owner} | ops:
-                tally.memory(event.on_device).total_net += event.nbytes
+        for tally in {*chain, owner} | ops:
+            tally.memory(event.on_device).total_net += event.nbytes
         live = self._live.at(event.start, event.on_device)
         if live > self._highest.get(event.on_device, (0, owner))[0]:
             self._highest[event.on_device] = (live, owner)
@@ -340,8 +337,8 @@ class Attribution:
             for row in above:
                 row.backward.total_ns += node.backward.total_ns
                 row.backward.device_ns += node.backward.device_ns
-                row.host.peak = max(row.host.peak, node.host.peak)
-                row.device.peak = max(row.device.peak, node.device.peak)
+                row.host.hold(node.host)
+                row.device.hold(node.device)
         for candidate in self._candidates:
             phase = LOSS if candidate in with_backward else OUTSIDE
             self._row(RowKey(None, phase)).add(candidate)

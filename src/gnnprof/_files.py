@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -29,10 +31,12 @@ def write_atomically(
     """
     target = Path(path)
     if target.exists() and not target.is_file() and not target.is_dir():
-        write(target)
+        _write_through(target, write)
         return target
     if target.exists() and not overwrite:
-        raise FileExistsError(f"{target} already exists; move it away or give another name")
+        raise FileExistsError(
+            f"{target} already exists; give another name, or overwrite=True to replace it"
+        )
     final = target.resolve()
     temporary = final.with_name(f".{uuid.uuid4().hex}-{final.name}")
     try:
@@ -66,6 +70,18 @@ def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = Fal
     return write_atomically(ranked(path), write, overwrite=overwrite)
 
 
+def _write_through(device: Path, write: Callable[[Path], None]) -> None:
+    """Write to a device or pipe what `write` makes in a file of its own.
+
+    torch renames a file onto the path of a trace, which would replace the device by that file.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / device.name
+        write(file)
+        with file.open("rb") as source, device.open("wb") as sink:
+            shutil.copyfileobj(source, sink)
+
+
 def _create(temporary: Path, target: Path) -> None:
     """Create the temporary file, so that a bad folder is an error that names the target."""
     try:
@@ -84,7 +100,7 @@ def _put_in_place(temporary: Path, final: Path, overwrite: bool) -> None:
         os.link(temporary, final)
     except FileExistsError:
         raise FileExistsError(
-            f"{final} already exists; move it away or give another name"
+            f"{final} already exists; give another name, or overwrite=True to replace it"
         ) from None
     except OSError:  # a file system without hard links
         temporary.rename(final)

@@ -77,6 +77,22 @@ class Peaks(TypedDict, total=False):
     device_memory_row: str | None
 
 
+class PageTable(NamedTuple):
+    """A table to show as it is, below the rows.
+
+    Attributes:
+        title: Heading of its section.
+        about: What it shows.
+        headings: One for every column, the names first.
+        rows: Texts, as many as there are headings.
+    """
+
+    title: str
+    about: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
 class _Required(TypedDict):
     model: str
     total_time: float
@@ -98,6 +114,7 @@ class PageSummary(_Required, total=False):
         trace_path: Where the Chrome trace of the same run lies; a relative path is taken from the
             folder of the page.
         notes: Sentences to show with the profile, such as what could not be recorded.
+        tables: What else there is to show.
     """
 
     title: str
@@ -107,6 +124,7 @@ class PageSummary(_Required, total=False):
     peaks: Peaks
     trace_path: str | os.PathLike[str] | None
     notes: Sequence[str]
+    tables: Sequence[PageTable]
 
 
 # --- the page --------------------------------------------------------------------------------
@@ -135,6 +153,7 @@ def page(rows: Sequence[ProfileRow], summary: PageSummary) -> str:
         headline="".join(_fact(*fact) for fact in _headline(nodes, summary)),
         notes="".join(f'<p class="note">{_text(note)}</p>' for note in notes),
         fallback=notebook_html(rows, summary),
+        tables="".join(_section(table) for table in summary.get("tables", ())),
         trace=_trace_link(summary.get("trace_path")),
         environment=_definitions(summary.get("environment") or {"environment": None}),
         overhead=_definitions(_overhead(summary.get("overhead", {}))),
@@ -365,6 +384,19 @@ def _missing(rows: Sequence[ProfileRow], summary: PageSummary) -> str:
     if summary.get("overhead", {}).get("ratio") is None:
         missing["Overhead"] = f"{NOT_MEASURED}: the block was not run without the profiler"
     return _definitions(missing) or _definitions({"Everything": "was measured"})
+
+
+def _section(table: PageTable) -> str:
+    head = "".join(f"<th scope=col>{_text(heading)}</th>" for heading in table.headings)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>" for cells in table.rows
+    )
+    return (
+        f"<section><h2>{_text(table.title)}</h2><p class=hint>{_text(table.about)}</p>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{_text(table.title)}">'
+        f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        "</div></section>"
+    )
 
 
 def _trace_link(path: str | os.PathLike[str] | None) -> str:

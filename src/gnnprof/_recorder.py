@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -16,7 +17,9 @@ from gnnprof import _device
 from gnnprof._attribution import SESSION_MARKER, Attribution
 from gnnprof._events import Marker, Session, starting_session
 from gnnprof._markers import Markers
-from gnnprof._work import CallCatcher, CountedForward, count_forward
+
+if TYPE_CHECKING:  # the op counter is loaded only where something is counted
+    from gnnprof._work import CallCatcher, CountedForward
 
 _FIRST_SESSION = 400
 """Markers after which a block is cut for the first time: some 10,000 events, 20 MB.
@@ -103,7 +106,7 @@ class Recorder:
         self._session = self._new_session()
         self._placed = ExitStack()
         self._model, self._selected = model, selected
-        self._catcher = CallCatcher(model, lambda: self._running is not None) if count else None
+        self._catcher = self._new_catcher() if count else None
         self.counted: CountedForward | None = None
 
     # --- the block ---------------------------------------------------------------------------
@@ -133,8 +136,7 @@ class Recorder:
             if self._running is not None:
                 self._end_session(keep=self._forwards >= self._schedule.first)
         if self._catcher and not failed:
-            calls = self._catcher.calls.values()
-            self.counted = count_forward(self._model, self._selected, calls)
+            self.counted = self._catcher.count(self._selected)
         self._catcher = None
 
     def settle(self) -> Attribution:
@@ -187,6 +189,11 @@ class Recorder:
         return enough and not self.markers.any_open
 
     # --- sessions ----------------------------------------------------------------------------
+
+    def _new_catcher(self) -> CallCatcher:
+        from gnnprof._work import CallCatcher
+
+        return CallCatcher(self._model, lambda: self._running is not None)
 
     def _new_session(self) -> Session:
         return Session(self.accelerator, self._memory)

@@ -51,8 +51,8 @@ class ProfileRow:
         self_device_time: Seconds of the kernels that this row's own ops launched; None without an
             accelerator in the profile.
         device_time: The same, nested rows included.
-        self_cpu_memory: Bytes of host tensors allocated less freed by the row itself; None unless
-            memory was asked for.
+        self_cpu_memory: Bytes of host tensors allocated less freed by the row itself, forward and
+            backward, summed over its calls; None unless memory was asked for.
         cpu_memory: The same, nested rows included.
         self_device_memory: Bytes on the accelerator, as `self_cpu_memory`.
         device_memory: The same, nested rows included.

@@ -10,8 +10,7 @@ import torch
 from gnnprof import _device
 from gnnprof._attribution import RowKey
 from gnnprof._recorder import Recorder
-from gnnprof._tables import format_memory, format_time
-from gnnprof._work import limits_of
+from gnnprof._tables import format_bytes, format_time
 
 SCHEMA = "gnnprof.profile/1"
 """Name and version of the JSON that a profile is saved as."""
@@ -29,6 +28,7 @@ def summary_of(recorder: Recorder, model: str, coverage: float) -> dict[str, Any
     return {
         "schema": SCHEMA,
         "model": model,
+        **_process(),
         "accelerator": accelerator,
         "steps": recorder.steps,
         "total_time": recorder.attribution.whole_ns * 1e-9,
@@ -40,7 +40,7 @@ def summary_of(recorder: Recorder, model: str, coverage: float) -> dict[str, Any
             "stop_time": recorder.stop_seconds,
         },
         "peaks": dict(_peaks(recorder, model)),
-        "limits": limits_of(recorder.counted) if recorder.counted else {},
+        "limits": _limits(recorder),
         "notes": list(_unmeasured(recorder)),
     }
 
@@ -52,16 +52,24 @@ def footer_of(recorder: Recorder, model: str, coverage: float) -> Iterator[str]:
     peaks = dict(_peaks(recorder, model))
     for side, name in (("memory", "host"), ("device_memory", "device")):
         if side in peaks:
-            yield f"Peak: {format_memory(peaks[side])} on the {name}, in {peaks[f'{side}_row']}"
+            yield f"Peak: {format_bytes(peaks[side])} on the {name}, in {peaks[f'{side}_row']}"
     yield (
         f"Profiler: {recorder.markers.entered} markers, started in "
         f"{format_time(recorder.start_seconds * 1e6)}, stopped in "
         f"{format_time(recorder.stop_seconds * 1e6)}, both outside the rows"
     )
-    limits = limits_of(recorder.counted) if recorder.counted else {}
+    limits = _limits(recorder)
     if limits:
         yield _limits_line(limits)
     yield from _unmeasured(recorder)
+
+
+def _process() -> dict[str, int]:
+    """Which of how many processes this is: what `gnnprof report` merges by."""
+    group = torch.distributed
+    if not group.is_available() or not group.is_initialized():
+        return {"rank": 0, "world_size": 1}
+    return {"rank": group.get_rank(), "world_size": group.get_world_size()}
 
 
 def _peaks(recorder: Recorder, model: str) -> Iterator[tuple[str, Any]]:
@@ -78,6 +86,14 @@ def _row_name(key: RowKey, model: str) -> str:
     return " / ".join(part for part in (name, key.phase) if part)
 
 
+def _limits(recorder: Recorder) -> dict[str, Any]:
+    if recorder.counted is None:
+        return {}
+    from gnnprof._work import limits_of
+
+    return limits_of(recorder.counted)
+
+
 def _limits_line(limits: dict[str, Any]) -> str:
     rate = limits["flop_rate"]
     flops = f"{rate / 1e9:.1f} GFLOP/s" if rate else "no matrix product"
@@ -91,6 +107,8 @@ def _limits_line(limits: dict[str, Any]) -> str:
 def _unmeasured(recorder: Recorder) -> Iterator[str]:
     if recorder.counted:
         yield from recorder.counted.notes
+    if not recorder.markers.calls:
+        yield "The model was not called in the block: give the Profiler the object that is called"
     calls = recorder.markers.unrecorded_calls
     if calls:
         yield (

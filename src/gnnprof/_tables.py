@@ -8,13 +8,13 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gnnprof._files import ranked, write_atomically, write_text
-from gnnprof._records import OUTSIDE, ProfileRow
+from gnnprof._records import ProfileRow
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -119,13 +119,23 @@ def format_time(time_us: float | None) -> str:
 
 
 def format_memory(nbytes: int | None) -> str:
-    """Format bytes as `12 b`, `1.50 Kb`, `1.50 Mb` or `1.50 Gb` (powers of 1,024)."""
+    """Format bytes as the reference does: `12 b`, `1.50 Kb` for 1,536 bytes, `Mb`, `Gb`."""
     if nbytes is None:
         return NOT_MEASURED
     for power, unit in ((3, "Gb"), (2, "Mb"), (1, "Kb")):
         if abs(nbytes) >= 1024**power:
             return f"{nbytes / 1024**power:.2f} {unit}"
     return f"{nbytes} b"
+
+
+def format_bytes(nbytes: int | None) -> str:
+    """Format bytes as `12 B`, `1.50 KiB`, `1.50 MiB` or `1.50 GiB`; unknown is `n/a`."""
+    if nbytes is None:
+        return NOT_MEASURED
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if abs(nbytes) >= 1024**power:
+            return f"{nbytes / 1024**power:.2f} {unit}"
+    return f"{nbytes} B"
 
 
 def format_count(number: int | None) -> str:
@@ -180,7 +190,7 @@ def _time(key: str, heading: str, *needs: str) -> Column:
 
 
 def _memory(key: str, heading: str, *needs: str, in_trace: bool = True) -> Column:
-    return Column(key, heading, lambda nbytes: nbytes, format_memory, frozenset(needs), in_trace)
+    return Column(key, heading, lambda nbytes: nbytes, format_bytes, frozenset(needs), in_trace)
 
 
 def _work(key: str, heading: str, text: Callable[[Any], str]) -> Column:
@@ -203,7 +213,7 @@ COLUMNS = (
     _memory("device_memory", "CUDA Mem", "device", "memory"),
     _memory("peak_device_memory", "CUDA Mem peak", "device", "memory", in_trace=False),
     _work("flops", "FLOPs", format_count),
-    _work("bytes_moved", "Bytes moved", format_memory),
+    _work("bytes_moved", "Bytes moved", format_bytes),
     _work("percent_of_limit", "% of limit", lambda share: _or_unknown(share, "{:.1f}")),
     _work("bound", "Bound by", lambda bound: _or_unknown(bound, "{}")),
     Column("calls", "Number of Calls", lambda calls: calls, str),
@@ -213,93 +223,3 @@ TRACE_COLUMNS = tuple(column for column in COLUMNS if column.in_trace)
 
 HEADINGS = ("Module", *(column.heading for column in TRACE_COLUMNS))
 """What `Profiler.get_trace` lists as headings, whatever was measured."""
-
-
-class Line(NamedTuple):
-    """A row and its place in the printed tree.
-
-    Attributes:
-        row: The record.
-        names: Names from the model's class down to this row.
-    """
-
-    row: ProfileRow
-    names: tuple[str, ...]
-
-    @property
-    def label(self) -> str:
-        """The path as the reference labels it: `-act--aten::relu`; the model itself by its name."""
-        names = self.names[1:] or self.names
-        return "".join("-" * depth + name for depth, name in enumerate(names, 1))
-
-    @property
-    def title(self) -> str:
-        """Name of the row as the table prints it, indented by its depth."""
-        row, name = self.row, self.names[-1]
-        if row.op is None and row.path is not None and row.phase is not None:
-            name = f"[{name}]"
-        elif row.op is None and row.path:
-            name = f"{name} ({row.module})"
-        if row.shared_with is not None:
-            name += f" = {row.shared_with or self.names[0]}"
-        return "  " * (len(self.names) - 1) + name
-
-
-def self_time(row: ProfileRow) -> float:
-    """Seconds of a row's own in forward and backward: what adds up to the whole."""
-    return row.self_cpu_time + (row.self_backward_cpu_time or 0.0)
-
-
-def lines_of(rows: Sequence[ProfileRow], model: str) -> Iterator[Line]:
-    """Place every row in the tree of modules, phases and ops."""
-    propagating = {row.path for row in rows if row.phase == "propagate"}
-    for row in rows:
-        if row.path is None:
-            names: tuple[str, ...] = (row.phase or OUTSIDE,)
-        else:
-            names = (model, *row.path.split(".")) if row.path else (model,)
-            if row.phase is not None:
-                inner = row.phase in ("message", "aggregate", "message_and_aggregate")
-                names += ("propagate",) if inner and row.path in propagating else ()
-                names += (row.phase,)
-        yield Line(row, names if row.op is None else (*names, row.op))
-
-
-def layer_table(
-    lines: Sequence[Line], measured: frozenset[str], whole: float, accelerator: str | None
-) -> str:
-    """Draw the table of a layer profile.
-
-    Args:
-        lines: Rows in tree order.
-        measured: What was measured, as in `Column.needs`: its columns are shown.
-        whole: Seconds that 100 % of self CPU time stands for.
-        accelerator: Name of the profiled accelerator's backend, for the headings.
-    """
-    columns = [column for column in COLUMNS if column.needs <= measured]
-    device = (accelerator or "cuda").upper()
-    head = ["Module", "Self CPU %", *(c.heading.replace("CUDA", device) for c in columns)]
-    body = [
-        [
-            line.title,
-            _percent(self_time(line.row), whole),
-            *(column.text(column.read(line.row)) for column in columns),
-        ]
-        for line in lines
-    ]
-    # Not tabulate: it looks at every cell several times, and a big model has thousands.
-    widths = [max(map(len, cells)) for cells in zip(head, *body, strict=True)]
-    rule = "-|-".join("-" * width for width in widths)
-    return (
-        "\n".join([_aligned(head, widths), rule, *(_aligned(row, widths) for row in body)]) + "\n"
-    )
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first = cells[0].ljust(widths[0])
-    rest = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-    return " | ".join([first, *rest])
-
-
-def _percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f}" if whole else NOT_MEASURED

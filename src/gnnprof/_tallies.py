@@ -34,26 +34,33 @@ class Memory:
     """Bytes of one row, on the host or on the accelerator.
 
     Attributes:
-        net: Allocated less freed in the forward by the row itself.
-        total_net: The same, nested rows included.
-        allocated: Allocated by the row itself, forward and backward.
-        freed: Freed while the row itself ran, forward and backward.
+        total_net: Allocated less freed by the row and those nested in it, forward and backward.
+        allocated: Allocated by the row itself.
+        freed: Freed while the row itself ran.
         peak: Highest live bytes while the row ran, above what was live when the block began.
     """
 
-    net: int = 0
     total_net: int = 0
     allocated: int = 0
     freed: int = 0
     peak: int = 0
 
+    @property
+    def net(self) -> int:
+        """Allocated less freed by the row itself."""
+        return self.allocated - self.freed
+
     def add(self, other: Memory) -> None:
         """Add another row's bytes to these."""
-        self.net += other.net
         self.total_net += other.total_net
         self.allocated += other.allocated
         self.freed += other.freed
         self.peak = max(self.peak, other.peak)
+
+    def hold(self, nested: Memory) -> None:
+        """Take in what a row nested in this one did."""
+        self.total_net += nested.total_net
+        self.peak = max(self.peak, nested.peak)
 
 
 @dataclass(slots=True, eq=False)  # rows are told apart by identity

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from gnnprof._layer_table import lines_of
 from gnnprof._records import ProfileRow
-from gnnprof._tables import lines_of
 
 MODULE, PHASE, OP, OUTSIDE = "module", "phase", "op", "outside"
 

@@ -51,6 +51,10 @@ class CallCatcher:
                     undo.callback(handle.remove)
             return undo.pop_all()
 
+    def count(self, selected: Collection[str] | None) -> CountedForward:
+        """Repeat what was caught; see `count_forward`."""
+        return count_forward(self._model, selected, self.calls.values())
+
     def _catch(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.compiler.is_compiling() or model in self.calls or not self._is_recording():
             return

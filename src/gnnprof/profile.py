@@ -7,15 +7,13 @@ which keep the unit of ``torch_geometric.profile``: MB.
 from __future__ import annotations
 
 import inspect
-import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
-from typing import Any, SupportsIndex, TypeVar, cast
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -35,6 +33,7 @@ from gnnprof._stats import (
     get_stats_summary,
 )
 from gnnprof._tensors import iter_tensors
+from gnnprof._timing import timeit
 from gnnprof._traces import (
     TIMELINE,
     costliest_ops,
@@ -68,175 +67,6 @@ __all__ = [
     "trace_handler",
     "xpu_profile",
 ]
-
-_Decorated = TypeVar("_Decorated")
-
-
-# -- timeit ---------------------------------------------------------------------------------------
-
-
-class timeit:
-    """Measure the seconds that a block or a function takes, the accelerator's work included.
-
-    The accelerator is synchronised before both readings of a monotonic clock. One object may be
-    nested in itself, called recursively and shared by threads and asyncio tasks: each entry has
-    its own start.
-
-    As a decorator it also times coroutine functions (until the coroutine has returned, waiting
-    included) and generator functions (from the first item asked for to the end, what the consumer
-    does in between included).
-
-    Example:
-        >>> with timeit() as timer:
-        ...     out = model(x, edge_index)
-        Time: 0.00213500s
-        >>> timer.duration
-        0.002135
-
-    Args:
-        log: Whether to print each duration.
-        avg_time_divisor: If greater than 1, the number each duration is divided by: the
-            iterations of a loop inside, for a time per iteration.
-
-    Attributes:
-        duration: Seconds of the last finished lap. Does not exist before the first one.
-
-    Raises:
-        TypeError: If `avg_time_divisor` is not an integer.
-        ValueError: If `avg_time_divisor` is negative.
-    """
-
-    duration: float
-
-    def __init__(self, log: bool = True, avg_time_divisor: int = 0) -> None:
-        self.log = log
-        self.avg_time_divisor = _checked_divisor(avg_time_divisor)
-        self._laps: list[float] = []
-        self._latest: _Lap | None = None
-
-    @property
-    def laps(self) -> tuple[float, ...]:
-        """Seconds of every finished lap, in the order in which they finished."""
-        return tuple(self._laps)
-
-    def __enter__(self) -> timeit:
-        self._begin()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._end(self._innermost_lap())
-
-    async def __aenter__(self) -> timeit:
-        return self.__enter__()
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        self.__exit__(*exc_info)
-
-    def __call__(self, func: _Decorated) -> _Decorated:
-        """Decorate a function: each call of it is a lap."""
-        timed = _wrapping.wrap(func, lambda _args, _kwargs: _Call(self), lambda out, _lap: out)
-        return cast("_Decorated", timed)
-
-    def reset(self) -> None:
-        """Finish the running lap, print it if `log` is set, and start the next one.
-
-        Raises:
-            RuntimeError: If the timer is not running.
-        """
-        lap = self._innermost_lap()
-        _device.synchronize()
-        self._record(_device.clock() - lap.start)
-        lap.start = _device.clock()
-
-    def _begin(self) -> _Lap:
-        _device.synchronize()
-        lap = self._latest = _Lap(self, _innermost.get())
-        _innermost.set(lap)
-        lap.start = _device.clock()
-        return lap
-
-    def _end(self, lap: _Lap) -> None:
-        try:
-            _device.synchronize()
-            seconds = _device.clock() - lap.start
-        finally:
-            lap.leave()
-            if self._latest is lap:
-                self._latest = None
-        self._record(seconds)
-
-    def _innermost_lap(self) -> _Lap:
-        """Find the lap that this thread or task entered last and has not left."""
-        lap = _innermost.get()
-        while lap is not None and lap.timer is not self:
-            lap = lap.outer
-        # Entered in one context and left in another, as a web framework's thread pool may do it.
-        lap = lap or self._latest
-        if lap is None:
-            raise RuntimeError("Timer wasn't started.")
-        return lap
-
-    def _record(self, seconds: float) -> None:
-        if self.avg_time_divisor > 1:
-            seconds /= self.avg_time_divisor
-        self._laps.append(seconds)
-        self.duration = seconds
-        if self.log:
-            print(f"Time: {seconds:.8f}s", flush=True)
-
-
-class _Lap:
-    """One run of a timer, and the lap of any timer in which it was entered."""
-
-    __slots__ = ("outer", "start", "timer")
-
-    start: float
-
-    def __init__(self, timer: timeit, outer: _Lap | None) -> None:
-        self.timer = timer
-        self.outer = outer
-
-    def leave(self) -> None:
-        """Take this lap out of the chain of those that are running."""
-        lap = _innermost.get()
-        if lap is self:
-            _innermost.set(self.outer)
-            return
-        # Generators need not end in the order in which they began.
-        while lap is not None and lap.outer is not self:
-            lap = lap.outer
-        if lap is not None:
-            lap.outer = self.outer
-
-
-# Each thread and each asyncio task has its own value: the lap that it entered last. Timers share
-# one variable, because a context would keep a variable of each timer for good.
-_innermost: ContextVar[_Lap | None] = ContextVar("innermost lap", default=None)
-
-
-class _Call:
-    """The lap of one call of a decorated function."""
-
-    def __init__(self, timer: timeit) -> None:
-        self._timer = timer
-
-    def __enter__(self) -> None:
-        self._lap = self._timer._begin()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._timer._end(self._lap)
-
-
-def _checked_divisor(divisor: Any) -> int:
-    allowed = "give the number of iterations in the block, or 0 for none"
-    if isinstance(divisor, bool) or not isinstance(divisor, (int, SupportsIndex)):
-        kind = type(divisor).__name__
-        raise TypeError(f"avg_time_divisor={divisor!r} is a {kind}, not an integer; {allowed}")
-    number = operator.index(divisor)
-    if number < 0:
-        raise ValueError(f"avg_time_divisor={number} is negative; {allowed}")
-    return number
-
 
 # -- profileit ------------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,13 +18,22 @@ from torch import nn
 from gnnprof import _device, _tables
 from gnnprof._events import refuse_nested_session
 from gnnprof._files import ranked, write_atomically, write_text
+from gnnprof._layer_table import (
+    SORTS,
+    Line,
+    costliest_first,
+    layer_table,
+    lines_of,
+    selected,
+    self_time,
+    total_time,
+)
 from gnnprof._markers import class_name, walk_modules
 from gnnprof._recorder import Recorder, Schedule
 from gnnprof._records import ProfileRow
 from gnnprof._rows import rows_of
 from gnnprof._summary import footer_of, summary_of
 from gnnprof._tables import format_memory, format_time
-from gnnprof._work import with_work
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -192,9 +203,16 @@ class Profiler:
                 with_device=self._accelerator is not None,
                 with_memory=self.profile_memory,
             )
-            counted = self._recorder.counted
-            self._rows = with_work(rows, counted, self._model) if counted else rows
+            self._rows = self._with_work(rows)
         return self._rows
+
+    def _with_work(self, rows: tuple[ProfileRow, ...]) -> tuple[ProfileRow, ...]:
+        counted = self._recorder.counted if self._recorder else None
+        if counted is None:
+            return rows
+        from gnnprof._work import with_work
+
+        return with_work(rows, counted, self._model)
 
     @property
     def total_time(self) -> float:
@@ -210,7 +228,7 @@ class Profiler:
     @property
     def coverage(self) -> float:
         """Share of `total_time` that is found in the self times of the rows, from 0 to 1."""
-        found = sum(_tables.self_time(row) for row in self.rows if row.op is None)
+        found = sum(self_time(row) for row in self.rows if row.op is None)
         return min(1.0, found / self.total_time) if self.total_time else 1.0
 
     @property
@@ -220,29 +238,55 @@ class Profiler:
 
     # --- renderings --------------------------------------------------------------------------
 
-    def table(self, *, ops: bool = True, min_percent: float = 0.0) -> str:
+    def table(
+        self,
+        *,
+        ops: bool = True,
+        depth: int | None = None,
+        sort: str | None = None,
+        min_percent: float = 0.0,
+        width: int | None = None,
+    ) -> str:
         """Draw the rows as a tree.
 
         Args:
             ops: Whether to list the ops under every module and phase.
-            min_percent: Leave out op rows with less than this share of self CPU time, in percent.
+            depth: How many levels below the model to list; by default all.
+            sort: Order of the rows below one parent: None for the order of the model, 'self' or
+                'total' for the costliest first, by time without or with nested rows.
+            min_percent: Leave out rows that have, with all below them, less than this share of the
+                total time, in percent.
+            width: Characters that a line may have; by default those of the terminal that is
+                written to, and any number elsewhere.
 
         Returns:
             The table and, below it, how much of the block it accounts for. The column
-            "Self CPU %" adds up to 100 over the rows of modules, phases and `outside`.
+            "Self CPU %" adds up to 100 over the rows of modules, phases and those outside.
+
+        Raises:
+            ValueError: If `sort` is something else.
         """
         if not self.enabled:
             return "Profiler(enabled=False): nothing was recorded"
-        limit = min_percent / 100 * self.total_time
-        lines = [
-            line
-            for line in self._lines()
-            if line.row.op is None or (ops and _tables.self_time(line.row) >= limit)
-        ]
-        table = _tables.layer_table(lines, self._measured(), self.total_time, self._accelerator)
+        if sort not in (None, *SORTS):
+            raise ValueError(
+                f"sort={sort!r}; give 'self' or 'total', or None for the model's order"
+            )
+        least = min_percent / 100 * self.total_time
+        every = list(self._lines())
+        lines = selected(every, depth=depth, least=least, ops=ops)
+        left_out = sum(ops or line.row.op is None for line in every) - len(lines)
+        if sort is not None:
+            lines = costliest_first(lines, self_time if sort == "self" else total_time)
+        if width is None and sys.stdout.isatty():
+            width = shutil.get_terminal_size().columns
+        table = layer_table(lines, self._measured(), self.total_time, self._accelerator, width)
         if self._recorder is None:
             return table
-        return table + "\n".join(footer_of(self._recorder, class_name(self._model), self.coverage))
+        if left_out:
+            table += f"({left_out} rows are not listed)\n"
+        footer = footer_of(self._recorder, class_name(self._model), self.coverage)
+        return table + "\n".join(footer)
 
     def __str__(self) -> str:
         if self._recording:
@@ -373,8 +417,8 @@ class Profiler:
             ranked(path), lambda file: recorder.export_chrome_trace(str(file)), overwrite=overwrite
         )
 
-    def _lines(self) -> Iterable[_tables.Line]:
-        return _tables.lines_of(self.rows, class_name(self._model))
+    def _lines(self) -> Iterable[Line]:
+        return lines_of(self.rows, class_name(self._model))
 
     def _measured(self) -> frozenset[str]:
         measured = {
