@@ -58,7 +58,13 @@ PROBABILITY = number(float, least=0, below=1)
 def add_switch(parser: argparse.ArgumentParser, flag: str, help_text: str) -> None:
     """Add a switch that takes `--flag` as well as `--flag=True`, which older scripts wrote."""
     parser.add_argument(
-        flag, nargs="?", type=strict_bool, const=True, default=False, metavar="BOOL", help=help_text
+        flag,
+        nargs="?",
+        type=strict_bool,
+        const=True,
+        default=False,
+        metavar="BOOL",
+        help=f"{help_text} (default: %(default)s)",
     )
 
 
@@ -70,19 +76,30 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
         default="cora-like",
         help=f"one of {', '.join(NAMES)}; '-like' is a generated stand-in (default: %(default)s)",
     )
-    group.add_argument("--root", type=Path, help="folder with the raw files of real data sets")
+    group.add_argument(
+        "--root", type=Path, help="folder with the raw files of real data sets (default: none)"
+    )
     add_switch(parser, "--download", "fetch real data into --root when it is not there")
     group.add_argument(
         "--scale", type=POSITIVE, default=1.0, help="factor on the size of a stand-in (default: 1)"
     )
-    group.add_argument("--cache", type=Path, help="folder to keep generated stand-ins in")
+    group.add_argument(
+        "--cache", type=Path, help="folder to keep generated stand-ins in (default: none)"
+    )
 
 
 def add_run_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that say where and how to run, and where the record goes."""
     group = parser.add_argument_group("run")
-    group.add_argument("--seed", type=NON_NEGATIVE_INT, default=0, help="run i is seeded seed + i")
+    group.add_argument(
+        "--seed",
+        type=NON_NEGATIVE_INT,
+        default=0,
+        help="run i is seeded with this plus i (default: %(default)s)",
+    )
     group.add_argument("--device", help="cpu, cuda, cuda:1, xpu, mps (default: the accelerator)")
     group.add_argument("--threads", type=COUNT, help="CPU threads (default: torch's own choice)")
-    group.add_argument("--json", type=Path, metavar="FILE", help="write the record to a new file")
+    group.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the record to a new file (default: none)"
+    )
     add_switch(parser, "--smoke", "a small stand-in and a few steps, to see that it runs")

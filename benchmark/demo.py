@@ -39,6 +39,7 @@ class Demo:
         peak_mib: Highest memory of one training step, in MiB; None where it is unknown.
         coverage: Share of the profiled time that is in the rows of the layer table, 0..1.
         trace: The Chrome trace.
+        page: The HTML page.
     """
 
     accuracy: float
@@ -47,6 +48,7 @@ class Demo:
     peak_mib: float | None
     coverage: float
     trace: Path
+    page: Path
 
 
 def main(argv: Sequence[str] | None = None) -> Demo:
@@ -82,7 +84,12 @@ def show(epochs: int, scale: float, out: Path) -> Demo:
     trace = prof.export_chrome_trace(out / "demo-trace.json", overwrite=True)
     print(f"Trace        {trace} (made anew by each demo), the same steps as a time line:")
     print("             open it in https://ui.perfetto.dev or chrome://tracing")
-    return Demo(accuracy, majority, step_seconds, peak, prof.coverage, trace)
+    page = prof.to_html(out / "demo.html", trace=trace.name, overwrite=True)
+    print(
+        f"Page         {page}: the layer tree to click through, forward and backward; open it in a"
+    )
+    print("             browser, it needs no network")
+    return Demo(accuracy, majority, step_seconds, peak, prof.coverage, trace, page)
 
 
 class State(NamedTuple):
@@ -131,6 +138,7 @@ def show_accuracy(state: State) -> tuple[float, float]:
     print(
         f"Accuracy     {accuracy:.1%} of the test nodes; always the largest class: {majority:.1%}"
     )
+    print("             (generated data: it shows that the model learns, and says nothing of Cora)")
     return accuracy, majority
 
 

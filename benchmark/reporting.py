@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import platform
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
-import torch_geometric
 
 from gnnprof import _device
 from gnnprof._files import ranked, write_atomically
-
-CPU_INFO = Path("/proc/cpuinfo")  # Linux only
 
 
 def pick_device(name: str | None) -> torch.device:
@@ -54,33 +50,6 @@ def private_random_state(device: torch.device) -> Iterator[None]:
     else:
         with torch.random.fork_rng(devices=[device.index or 0], device_type=device.type):
             yield
-
-
-def environment(device: torch.device) -> dict[str, str | int]:
-    """Return what a number depends on beside the settings: versions, device, threads."""
-    return {
-        "torch": torch.__version__,
-        "torch_geometric": torch_geometric.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "device": str(device),
-        "device_name": device_name(device),
-        "threads": torch.get_num_threads(),
-    }
-
-
-def device_name(device: torch.device) -> str:
-    """Return the maker's name of a device, or its type where nothing tells more."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    if device.type == "xpu":
-        return torch.xpu.get_device_name(device)
-    if device.type == "cpu" and CPU_INFO.exists():
-        for line in CPU_INFO.read_text().splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
-    return platform.processor() or device.type
 
 
 def check_record_path(path: Path | None) -> None:

@@ -19,7 +19,9 @@ from benchmark.citation.results import CitationResult, TrainingRun
 from benchmark.citation.settings import Settings, citation_parser
 from benchmark.citation.train_eval import Experiment, stops_early
 from benchmark.datasets import load_dataset
-from benchmark.reporting import device_name, environment, pick_device, write_record
+from benchmark.reporting import pick_device, write_record
+
+from gnnprof import _device
 
 ROOT = Path(__file__).resolve().parents[1]
 CITATION = ROOT / "benchmark" / "citation"
@@ -427,11 +429,11 @@ def test_a_record_replaces_nothing_and_holds_no_nan(tmp_path):
 
 
 def test_the_environment_names_versions_device_and_threads():
-    found = environment(torch.device("cpu"))
+    found = _device.environment(torch.device("cpu"))
     assert found["device"] == "cpu"
-    assert found["threads"] == torch.get_num_threads()
+    assert found["threads"] == str(torch.get_num_threads())
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
-    assert found["device_name"] == device_name(torch.device("cpu")) != ""
+    assert found["device_name"] == _device.device_name(torch.device("cpu")) != ""
 
 
 def test_the_device_named_is_taken_otherwise_the_accelerator(monkeypatch):

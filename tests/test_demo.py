@@ -49,7 +49,8 @@ def test_it_writes_a_chrome_trace_and_writes_it_again(shown):
     assert "Optimizer.step#Adam.step" in names
     again = demo.main(["--smoke", "--out", str(result.trace.parent)])
     assert again.trace == result.trace
-    assert [file.name for file in result.trace.parent.iterdir()] == ["demo-trace.json"]
+    files = sorted(file.name for file in result.trace.parent.iterdir())
+    assert files == ["demo-trace.json", "demo.html"]
 
 
 def test_it_takes_the_peak_from_the_record_of_any_device():

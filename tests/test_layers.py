@@ -21,6 +21,7 @@ LEAVES = {
     "_tensors",
     "_wrapping",
     "_formulas",
+    "_interrupts",
     "_layer_table",
     "_tree",
     "_figures",

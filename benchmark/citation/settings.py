@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,35 @@ from benchmark.arguments import (
 
 SMOKE_EPOCHS = 4
 SMOKE_SCALE = 0.05
+
+EARLY_STOPPING = (
+    "in the second half of the epochs, stop a run when the validation loss is above its mean over "
+    "so many epochs before; 0: never"
+)
+
+MODEL_FLAGS = {
+    "hidden": "width of the hidden layer; of one head in a GAT",
+    "dropout": "share of the features that dropout sets to zero",
+    "skip_dropout": "share of the features that dropout sets to zero on the skip connections",
+    "heads": "attention heads of the first layer",
+    "output_heads": "attention heads of the last layer",
+    "num_hops": "order of the Chebyshev polynomials",
+    "num_stacks": "parallel stacks of each layer",
+    "num_layers": "ARMA iterations in each layer",
+    "K": "propagation steps",
+    "alpha": "teleport probability of personalised PageRank",
+}
+"""What the flags mean that a script adds: the sizes of its network."""
+
+
+class CitationHelp(argparse.HelpFormatter):
+    """Adds to `--help` what the flags in `MODEL_FLAGS` mean, with their defaults."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """List one flag."""
+        if action.help is None and action.dest in MODEL_FLAGS:
+            action.help = f"{MODEL_FLAGS[action.dest]} (default: %(default)s)"
+        super().add_argument(action)
 
 
 @dataclass(frozen=True)
@@ -86,15 +115,24 @@ def citation_parser(
         weight_decay: L2 penalty on all parameters.
         early_stopping: How many epochs back the validation loss is compared with; 0 is off.
     """
-    parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=description, allow_abbrev=False, formatter_class=CitationHelp
+    )
     add_data_flags(parser)
     add_switch(parser, "--random_splits", "draw another public-style split in each run")
     add_switch(parser, "--no_normalize_features", "do not divide feature rows by their sum")
-    parser.add_argument("--runs", type=COUNT, default=100)
-    parser.add_argument("--epochs", type=COUNT, default=epochs)
-    parser.add_argument("--lr", type=POSITIVE, default=lr)
-    parser.add_argument("--weight_decay", type=NON_NEGATIVE, default=weight_decay)
-    parser.add_argument("--early_stopping", type=NON_NEGATIVE_INT, default=early_stopping)
+    group = parser.add_argument_group("training")
+    flags: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
+        ("--runs", COUNT, 100, "trainings of a fresh network"),
+        ("--epochs", COUNT, epochs, "training steps per run, at most"),
+        ("--lr", POSITIVE, lr, "step size of Adam"),
+        ("--weight_decay", NON_NEGATIVE, weight_decay, "L2 penalty on all parameters"),
+        ("--early_stopping", NON_NEGATIVE_INT, early_stopping, EARLY_STOPPING),
+    )
+    for flag, kind, default, meaning in flags:
+        group.add_argument(
+            flag, type=kind, default=default, help=f"{meaning} (default: %(default)s)"
+        )
     add_switch(parser, "--inference", "time forward passes of the untrained network only")
     add_switch(parser, "--profile", "then profile one step: trace file and layer table")
     add_switch(parser, "--bf16", "autocast to bfloat16")

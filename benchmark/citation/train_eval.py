@@ -18,7 +18,6 @@ from benchmark.datasets import GraphDataset, load_dataset, with_random_split
 from benchmark.reporting import (
     check_record_path,
     cpu_threads,
-    environment,
     pick_device,
     private_random_state,
     write_record,
@@ -103,7 +102,7 @@ class Experiment:
             step_seconds=step_seconds,
             compile_seconds=compile_seconds if self.settings.compile else None,
             recompiled=recompiled if self.settings.compile else None,
-            environment=environment(self.device),
+            environment=_device.environment(self.device),
         )
 
     def train_step(self, optimizer: torch.optim.Optimizer) -> None:

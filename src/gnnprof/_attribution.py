@@ -151,6 +151,7 @@ class Attribution:
         self._settled = {}
         self._walk(merge(events.host, events.memory) if events.memory else events.host)
         self._settle(earlier)
+        self._keep_creators(earlier)
         self._outside.forward.calls = 1  # the block
         self._outside.forward.self_device_ns += events.unlinked_device_ns
 
@@ -324,7 +325,7 @@ class Attribution:
         """Give the backward to the rows that created it, and the ops outside to loss or outside.
 
         Args:
-            earlier: The creators of the session before, whose graph may be used once more.
+            earlier: The creators of the sessions before whose backward has not run yet.
         """
         keys = {node: key for key, node in self._nodes.items()}
         with_backward = set()
@@ -344,6 +345,20 @@ class Attribution:
             self._row(RowKey(None, phase)).add(candidate)
             self._settled[candidate] = self._row(RowKey(None, phase))
         self._settle_peaks()
+
+    def _keep_creators(self, earlier: Mapping[NodeKey, Chain]) -> None:
+        """Keep those whose backward may still come: all that are newer than the last one that ran.
+
+        A loss over many forwards needs them all; a usual training loop leaves next to none.
+        """
+        last: dict[int, int] = {}
+        for thread, sequence in self._nodes:
+            last[thread] = max(sequence, last.get(thread, -1))
+        self._creators = {
+            key: chain
+            for key, chain in {**earlier, **self._creators}.items()
+            if key[1] > last.get(key[0], -1)
+        }
 
     def _settle_peaks(self) -> None:
         """Name the row of each peak that this session raised."""

@@ -33,6 +33,7 @@ __all__ = [
     "MemoryEvent",
     "Session",
     "SessionRunningError",
+    "no_other_session_starts",
     "refuse_nested_session",
     "starting_session",
 ]
@@ -100,7 +101,14 @@ class SessionRunningError(RuntimeError):
     """A torch profiler session cannot start because another one is on."""
 
 
-_starting = threading.Lock()
+_starting = threading.RLock()
+
+
+@contextmanager
+def no_other_session_starts() -> Iterator[None]:
+    """Keep other threads from starting a session while one of ours is ended and the next begun."""
+    with _starting:
+        yield
 
 
 @contextmanager

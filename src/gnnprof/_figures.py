@@ -169,7 +169,7 @@ FIGURES = (
     ),
     Figure(
         "backward_calls",
-        "Backward calls",
+        "Backward nodes",
         "time",
         COUNT,
         attrgetter("backward_calls"),

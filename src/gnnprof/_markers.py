@@ -7,6 +7,7 @@ Dynamo compile it anew.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections import Counter
@@ -93,7 +94,8 @@ def _before_forward(module: nn.Module, act: Callable[[nn.Module], None]) -> Remo
     return nn.Module.register_forward_pre_hook(module, _Hook(act), prepend=True)
 
 
-Stack = list[tuple[str, Marker]]
+Stack = list[tuple[str, Marker | None]]
+"""Names and markers; None for a call that began while nothing was recorded."""
 
 
 class _OpenRanges(threading.local):
@@ -119,6 +121,8 @@ class Markers:
         layout: Name and site of every marked place, in the order of the module tree: a module,
             its phases, its children. A shared module stands under each of its names.
         calls: How often each marker was opened so far, by its name.
+        recording: Whether a session runs: without one a marker must not be opened, because torch
+            fails when it is closed in a session that began in between.
         unrecorded_calls: Marked calls on threads that the session does not record.
     """
 
@@ -136,6 +140,7 @@ class Markers:
         self._only_thread = self._thread if this_thread_only else None
         self._before_forward = before_forward
         self.calls: Counter[str] = Counter()
+        self.recording = False
         self.unrecorded_calls = 0
         names: dict[nn.Module, list[str]] = {}
         for path, module in walk_modules(model):
@@ -184,7 +189,7 @@ class Markers:
     def close_all(self) -> None:
         """Close what an interrupted forward left open on this thread."""
         while self._open.stack:
-            self._open.stack.pop()[1].__exit__(None, None, None)
+            _close(self._open.stack.pop()[1])
 
     def _mark_call(self, module: nn.Module, marker: str, undo: ExitStack) -> None:
         def enter(_module: nn.Module) -> None:
@@ -224,8 +229,12 @@ class Markers:
             finally:
                 self._leave(marker)
 
+        def restore() -> None:
+            if module._compiled_call_impl is call:  # or it was compiled anew in the block
+                module._compiled_call_impl = compiled
+
         module._compiled_call_impl = call
-        undo.callback(setattr, module, "_compiled_call_impl", compiled)
+        undo.callback(restore)
 
     def _enter(self, name: str) -> None:
         ranges = self._open
@@ -233,8 +242,10 @@ class Markers:
             self.unrecorded_calls += 1
             return
         self.calls[name] += 1
-        marker = Marker(name)
-        marker.__enter__()
+        marker = None
+        if self.recording:
+            marker = Marker(name)
+            marker.__enter__()
         ranges.stack.append((name, marker))
 
     def _leave(self, name: str) -> None:
@@ -244,19 +255,19 @@ class Markers:
             return  # a hook before ours raised: this range was never opened
         while True:
             open_name, marker = stack.pop()
-            marker.__exit__(None, None, None)
+            _close(marker)
             if open_name == name:
                 return
 
-    def _begin_forward(self, model: nn.Module) -> None:
+    def _begin_forward(self, _model: nn.Module) -> None:
         """Before an outermost forward: close what a KeyboardInterrupt in an earlier one left.
 
         torch runs the hooks that close a range after an Exception, but not after a BaseException.
         """
-        if torch.compiler.is_compiling():
-            return
+        if torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1:
+            return  # the second: a forward that checkpointing repeats in the backward
         if self._open.stack:
-            if _is_inside_call_of(model):
+            if _is_inside_call_of(outermost(self._model)):
                 return
             self.close_all()
         if self._open.thread == self._thread:
@@ -265,18 +276,30 @@ class Markers:
 
 def outermost(model: nn.Module) -> tuple[nn.Module, ...]:
     """What the user calls: the model, or for a mere container of models these."""
-    if isinstance(model, (nn.ModuleDict, nn.ModuleList)):
+    own_forward = inspect.getattr_static(type(model), "forward")
+    if own_forward is nn.Module.forward:  # it has none: a ModuleDict, a ModuleList
         return tuple(dict.fromkeys(model.children()))
     return (model,)
 
 
-def _is_inside_call_of(model: nn.Module) -> bool:
-    """Whether the forward that is about to run was called from another forward of the model."""
+def _close(marker: Marker | None) -> None:
+    if marker is None:
+        return
+    try:
+        marker.__exit__(None, None, None)
+    except RuntimeError:
+        # Another thread ended the session between our look at `recording` and the opening, and a
+        # new one runs now. The marker was never opened; the user's forward must not fail for it.
+        return
+
+
+def _is_inside_call_of(models: Collection[nn.Module]) -> bool:
+    """Whether the forward that is about to run was called from another one of these models."""
     calls = 0
     frame = sys._getframe()
     while frame is not None and calls < 2:
-        if frame.f_code is nn.Module._call_impl.__code__ and frame.f_locals["self"] is model:
-            calls += 1
+        if frame.f_code is nn.Module._call_impl.__code__:
+            calls += any(frame.f_locals["self"] is model for model in models)
         frame = frame.f_back  # type: ignore[assignment]
     return calls == 2
 
@@ -289,6 +312,6 @@ def _sites(module: nn.Module, paths: tuple[str, ...]) -> tuple[Site, ...]:
         *(
             Site(paths, class_name(module), phase)
             for phase in phases
-            if hasattr(module, f"register_{phase}_forward_pre_hook")
+            if hasattr(type(module), f"register_{phase}_forward_pre_hook")
         ),
     )

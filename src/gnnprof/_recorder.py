@@ -6,7 +6,7 @@ the sums at once, so that memory stays flat however long the block is.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from torch import nn
 
 from gnnprof import _device
 from gnnprof._attribution import SESSION_MARKER, Attribution
-from gnnprof._events import Marker, Session, starting_session
+from gnnprof._events import Marker, Session, no_other_session_starts, starting_session
 from gnnprof._markers import Markers
 
 if TYPE_CHECKING:  # the op counter is loaded only where something is counted
@@ -71,6 +71,7 @@ class Recorder:
 
     Attributes:
         accelerator: As given.
+        memory: As given.
         markers: The marked places.
         attribution: The sums so far.
         start_seconds: Time spent in starting torch's profiler.
@@ -90,7 +91,7 @@ class Recorder:
         count: bool,
     ) -> None:
         self.accelerator = accelerator
-        self._memory = memory
+        self.memory = memory
         self._schedule = schedule
         this_thread_only = not self._new_session().all_threads
         self.markers = Markers(model, selected, this_thread_only, self._next_step)
@@ -103,6 +104,7 @@ class Recorder:
         self._has_folded = False
         self._running: ExitStack | None = None
         self._finished: Session | None = None
+        self._failure: RuntimeError | None = None
         self._session = self._new_session()
         self._placed = ExitStack()
         self._model, self._selected = model, selected
@@ -145,18 +147,64 @@ class Recorder:
         return self.attribution
 
     def _settle(self, *, goes_on: bool) -> None:
+        if self._failure is not None:
+            raise RuntimeError(
+                f"the recording ended early, after {self.steps} steps: {self._failure}"
+            ) from self._failure
         if self._finished is not None:
             self.attribution.add(self._finished.events(goes_on=goes_on))
             self._finished = None
 
     def export_chrome_trace(self, path: str) -> None:
-        """Write the time line of the last session."""
+        """Write the time line of the last session.
+
+        Raises:
+            RuntimeError: If there was none.
+        """
+        if not self.has_recorded:
+            raise RuntimeError(
+                "nothing was recorded, so there is no trace: the model ran "
+                f"{self._forwards} steps, and skip + warmup is {self._schedule.first}"
+            )
         self._session.export_chrome_trace(path)
+
+    @property
+    def has_recorded(self) -> bool:
+        """Whether any part of the block was recorded."""
+        return self.attribution.session_ns > 0 or self._finished is not None
+
+    def unmeasured(self) -> Iterator[str]:
+        """Yield a sentence for each thing that is not in the rows though it was asked for."""
+        if not self.has_recorded:
+            yield (
+                f"Nothing was recorded: the model ran {self._forwards} steps, and skip + warmup is "
+                f"{self._schedule.first}"
+            )
+        elif not self.markers.calls:
+            yield "The model was not called in the block: profile the object that is called"
+        if self.markers.unrecorded_calls:
+            yield (
+                f"Not measured: {self.markers.unrecorded_calls} module calls on other threads; "
+                "torch records one thread only with profile_memory=True (and always, before 2.7)"
+            )
+        if self.counted:
+            yield from self.counted.notes
 
     # --- steps -------------------------------------------------------------------------------
 
     def _next_step(self) -> None:
-        """At the start of an outermost forward: start, cut or end the recording if it is time."""
+        """At the start of an outermost forward: start, cut or end the recording if it is time.
+
+        What goes wrong in it is told when the rows are asked for: it is no fault of the forward.
+        """
+        if self._failure is not None:
+            return
+        try:
+            self._go_on()
+        except RuntimeError as error:
+            self._failure = error
+
+    def _go_on(self) -> None:
         step, schedule = self._forwards, self._schedule
         self._forwards += 1
         if step == schedule.end:
@@ -168,11 +216,16 @@ class Recorder:
         elif step == schedule.skip and step > 0:
             self._begin_session()
         elif self._running is not None and self._is_time_to_fold():
+            self._cut()
+        if step >= schedule.first and step != schedule.end and self._running is not None:
+            self.steps += 1
+
+    def _cut(self) -> None:
+        """End the session, fold it into the sums and begin the next one."""
+        with no_other_session_starts():
             self._end_session(keep=True)
             self._fold()
             self._begin_session()
-        if step >= schedule.first and step != schedule.end and self._running is not None:
-            self.steps += 1
 
     def _fold(self) -> None:
         """Add the finished session to the sums and give its memory back."""
@@ -196,7 +249,7 @@ class Recorder:
         return CallCatcher(self._model, lambda: self._running is not None)
 
     def _new_session(self) -> Session:
-        return Session(self.accelerator, self._memory)
+        return Session(self.accelerator, self.memory)
 
     def _begin_session(self) -> None:
         began = _device.clock()
@@ -211,6 +264,8 @@ class Recorder:
             marker = Marker(SESSION_MARKER)
             marker.__enter__()
             undo.callback(marker.__exit__, None, None, None)
+            undo.callback(setattr, self.markers, "recording", False)
+            self.markers.recording = True
             self._running = undo.pop_all()
         self._begun_at = self.markers.entered
 

@@ -32,7 +32,7 @@ class _Figures:
 
 
 def _with_unit(figure: float | None, unit: str) -> str:
-    return "n/a" if figure is None else f"{figure!r} {unit}"
+    return "n/a" if figure is None else f"{round(figure, 6)!r} {unit}"
 
 
 # The records can be changed, as those of torch_geometric.profile can, which scripts rely on.

@@ -41,7 +41,7 @@ def summary_of(recorder: Recorder, model: str, coverage: float) -> dict[str, Any
         },
         "peaks": dict(_peaks(recorder, model)),
         "limits": _limits(recorder),
-        "notes": list(_unmeasured(recorder)),
+        "notes": list(recorder.unmeasured()),
     }
 
 
@@ -61,7 +61,7 @@ def footer_of(recorder: Recorder, model: str, coverage: float) -> Iterator[str]:
     limits = _limits(recorder)
     if limits:
         yield _limits_line(limits)
-    yield from _unmeasured(recorder)
+    yield from recorder.unmeasured()
 
 
 def _process() -> dict[str, int]:
@@ -102,16 +102,3 @@ def _limits_line(limits: dict[str, Any]) -> str:
         f"{limits['cache_bandwidth'] / 1e9:.1f}), {flops} in {limits['dtype']} on "
         f"{limits['device']}, noise {limits['noise']:.0%}"
     )
-
-
-def _unmeasured(recorder: Recorder) -> Iterator[str]:
-    if recorder.counted:
-        yield from recorder.counted.notes
-    if not recorder.markers.calls:
-        yield "The model was not called in the block: give the Profiler the object that is called"
-    calls = recorder.markers.unrecorded_calls
-    if calls:
-        yield (
-            f"Not measured: {calls} module calls on other threads; torch records one thread only "
-            "with profile_memory=True (and always, before 2.7)"
-        )

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import difflib
 import json
+import operator
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 from torch import nn
 
 from gnnprof import _device, _tables
 from gnnprof._events import refuse_nested_session
 from gnnprof._files import ranked, write_atomically, write_text
+from gnnprof._interrupts import interrupts_deferred
 from gnnprof._layer_table import (
     SORTS,
     Line,
@@ -161,8 +164,16 @@ class Profiler:
             self._schedule,
             count=self.counts,
         )
-        self._recorder.start()
-        self._recording = True
+        self._thread = threading.get_ident()
+        try:
+            with interrupts_deferred():
+                self._recorder.start()
+                self._recording = True
+        except KeyboardInterrupt:  # python leaves a block that it has not entered alone
+            if self._recording:
+                self._recording = False
+                self._recorder.stop(failed=True)
+            raise
         return self
 
     def __exit__(
@@ -171,12 +182,18 @@ class Profiler:
         exc_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self.enabled:
-            return
         if not self._recording or self._recorder is None:
+            if not self.enabled:
+                return
             raise RuntimeError("this Profiler is not recording; use it as `with Profiler(model):`")
-        self._recording = False
-        self._recorder.stop(failed=exc_type is not None)
+        if self._recorder.memory and self._thread != threading.get_ident():
+            raise RuntimeError(
+                "with profile_memory=True the block must be left by the thread that entered it: "
+                "torch's session belongs to that thread; leave it there"
+            )
+        with interrupts_deferred():
+            self._recording = False
+            self._recorder.stop(failed=exc_type is not None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
@@ -200,8 +217,8 @@ class Profiler:
             rows = rows_of(
                 self._recorder.settle(),
                 self._recorder.markers.layout,
-                with_device=self._accelerator is not None,
-                with_memory=self.profile_memory,
+                with_device=self._recorder.accelerator is not None,
+                with_memory=self._recorder.memory,
             )
             self._rows = self._with_work(rows)
         return self._rows
@@ -227,9 +244,12 @@ class Profiler:
 
     @property
     def coverage(self) -> float:
-        """Share of `total_time` that is found in the self times of the rows, from 0 to 1."""
+        """Share of `total_time` that is found in the self times of the rows: 1 if nothing is lost.
+
+        0 if nothing was recorded.
+        """
         found = sum(self_time(row) for row in self.rows if row.op is None)
-        return min(1.0, found / self.total_time) if self.total_time else 1.0
+        return round(found / self.total_time, 9) if self.total_time else 0.0
 
     @property
     def steps(self) -> int:
@@ -266,7 +286,7 @@ class Profiler:
         Raises:
             ValueError: If `sort` is something else.
         """
-        if not self.enabled:
+        if not self.enabled and self._recorder is None:
             return "Profiler(enabled=False): nothing was recorded"
         if sort not in (None, *SORTS):
             raise ValueError(
@@ -422,10 +442,10 @@ class Profiler:
 
     def _measured(self) -> frozenset[str]:
         measured = {
-            "device": self._accelerator is not None,
-            "memory": self.profile_memory,
+            "device": self._recorder is not None and self._recorder.accelerator is not None,
+            "memory": self._recorder is not None and self._recorder.memory,
             "backward": any(row.self_backward_cpu_time is not None for row in self.rows),
-            "work": self.counts,
+            "work": self._recorder is not None and self._recorder.counted is not None,
         }
         return frozenset(name for name, present in measured.items() if present)
 
@@ -457,11 +477,12 @@ def _checked_schedule(skip: int, warmup: int, active: int | None) -> Schedule:
     for name, steps, least in (("skip", skip, 0), ("warmup", warmup, 0), ("active", active, 1)):
         if steps is None and name == "active":
             continue
-        if isinstance(steps, bool) or not isinstance(steps, int):
+        if isinstance(steps, bool) or not isinstance(steps, SupportsIndex):
             raise TypeError(f"{name}={steps!r} is no number of steps; give an integer")
-        if steps < least:
+        if operator.index(steps) < least:
             raise ValueError(f"{name}={steps} must be at least {least}: it counts steps")
-    return Schedule(skip, warmup, active)
+    last = None if active is None else operator.index(active)
+    return Schedule(operator.index(skip), operator.index(warmup), last)
 
 
 def _select(model: nn.Module, paths: Iterable[str | Sequence[str]]) -> frozenset[str]:
@@ -472,10 +493,16 @@ def _select(model: nn.Module, paths: Iterable[str | Sequence[str]]) -> frozenset
     """
     if isinstance(paths, str):
         paths = (paths,)
+    if not isinstance(paths, Iterable) or isinstance(paths, (bytes, nn.Module)):
+        raise TypeError(f"paths={paths!r}; give a list of module names such as ['convs.0']")
     known = {path for path, _ in walk_modules(model)}
     roots = {type(model).__name__, class_name(model)}
     selected = set()
     for path in paths:
+        if not isinstance(path, str) and not _is_names(path):
+            raise TypeError(
+                f"paths contains {path!r}; give a name such as 'convs.0' or a tuple of str"
+            )
         names = path.replace("/", ".").split(".") if isinstance(path, str) else list(path)
         dotted = ".".join(names)
         without_root = ".".join(names[1:]) if names and names[0] in roots else dotted
@@ -483,6 +510,10 @@ def _select(model: nn.Module, paths: Iterable[str | Sequence[str]]) -> frozenset
             raise ValueError(_unknown_path(path, dotted, known, class_name(model)))
         selected.add(dotted if dotted in known else without_root)
     return frozenset(selected)
+
+
+def _is_names(path: Any) -> bool:
+    return isinstance(path, (tuple, list)) and all(isinstance(name, str) for name in path)
 
 
 def _unknown_path(path: Any, dotted: str, known: set[str], root: str) -> str:

@@ -1,0 +1,217 @@
+"""What users do to a profiler that a profiler must survive; each was seen to break it once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import profile
+from torch.utils.checkpoint import checkpoint
+from torch_geometric.nn import GCNConv
+
+from conftest import module_state
+from gnnprof import Profiler, _recorder
+from gnnprof._interrupts import interrupts_deferred
+from test_profiler import check_sums, row_of
+
+X = torch.ones(3, 4)
+
+
+class Slow(nn.Module):
+    def forward(self, x):
+        time.sleep(0.1)
+        return x
+
+
+def test_a_forward_on_another_thread_survives_the_start_of_a_session():
+    model, errors = Slow(), []
+
+    def work() -> None:
+        try:
+            model(X)
+        except RuntimeError as error:
+            errors.append(error)
+
+    with Profiler(model, skip=1) as prof:
+        model(X)
+        thread = threading.Thread(target=work)
+        thread.start()
+        time.sleep(0.03)
+        model(X)
+        thread.join()
+    assert not errors
+    assert prof.steps == 1
+
+
+def test_switching_it_off_inside_the_block_leaves_nothing_behind():
+    model = nn.Linear(4, 4)
+    before = module_state(model)
+    with Profiler(model) as prof:
+        model(X)
+        prof.enabled = False
+        prof.profile_memory = True
+    assert module_state(model) == before
+    assert row_of(prof, "").calls == 1
+    assert row_of(prof, "").cpu_memory is None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_session_lost_at_a_cut_is_told_by_the_rows_and_not_by_the_forward(monkeypatch):
+    monkeypatch.setattr(_recorder, "_FIRST_SESSION", 5)
+    model = nn.Linear(4, 4)
+    with Profiler(model) as prof:
+        for step in range(20):
+            model(X)
+            if step == 3:
+                with profile():
+                    model(X)
+    with pytest.raises(RuntimeError, match="the recording ended early, after"):
+        _ = prof.rows
+
+
+def test_with_memory_the_block_is_left_on_its_own_thread():
+    model, errors = nn.Linear(4, 4), []
+    prof = Profiler(model, profile_memory=True)
+
+    def leave() -> None:
+        try:
+            prof.__exit__(None, None, None)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    with prof:
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join()
+        model(X)
+    assert "must be left by the thread that entered it" in errors[0]
+    assert row_of(prof, "").calls == 1
+
+
+def test_a_loss_over_many_forwards_is_attributed_across_all_cuts(monkeypatch):
+    monkeypatch.setattr(_recorder, "_FIRST_SESSION", 4)
+    monkeypatch.setattr(_recorder, "_LATER_SESSION", 4)
+    model = nn.Sequential(nn.Linear(4, 4))
+    with Profiler(model) as prof:
+        cost = torch.zeros(())
+        for _ in range(12):
+            cost = cost + model(X).sum()
+        cost.backward()
+    check_sums(prof)
+    assert row_of(prof, "0", op="aten::addmm").calls == 12
+    nodes = row_of(prof, "0").backward_calls
+    assert nodes == 2 * 12  # AddmmBackward0 and TBackward0 of every forward
+
+
+def test_a_module_list_with_a_forward_of_its_own():
+    class Chain(nn.ModuleList):
+        def forward(self, x):
+            for layer in self:
+                time.sleep(0.02)
+                x = layer(x)
+            return x
+
+    model = Chain([nn.Linear(4, 4) for _ in range(3)])
+    with Profiler(model) as prof:
+        model(X)
+    assert prof.steps == 1
+    assert row_of(prof, "").self_cpu_time == pytest.approx(0.06, abs=0.03)
+    assert row_of(prof, None, "outside").self_cpu_time < 0.02
+
+
+def test_overlapping_models_in_one_block():
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.head = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            x = self.encoder(x)
+            time.sleep(0.05)
+            return self.head(x)
+
+    whole = Whole()
+    with Profiler(nn.ModuleDict({"whole": whole, "encoder": whole.encoder})) as prof:
+        whole(X)
+    assert prof.steps == 1
+    assert row_of(prof, "whole").self_cpu_time == pytest.approx(0.05, abs=0.03)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_recomputation_is_no_step(reentrant):
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    x = X.clone().requires_grad_()
+    with Profiler(model) as prof:
+        for _ in range(3):
+            checkpoint(model, x, use_reentrant=reentrant).sum().backward()
+    check_sums(prof)
+    assert prof.steps == 3
+    assert (row_of(prof, "0").calls, row_of(prof, "0").recomputed_calls) == (3, 3)
+
+
+def test_a_wrapper_that_delegates_attributes_has_no_phases_of_its_own():
+    class Wrapper(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def __getattr__(self, name):
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(self.inner, name)
+
+        def forward(self, *args):
+            return self.inner(*args)
+
+    with Profiler(Wrapper(GCNConv(4, 4))) as prof:
+        prof(X, torch.tensor([[0, 1], [1, 2]]))
+    assert {row.path for row in prof.rows if row.phase == "message"} == {"inner"}
+    assert row_of(prof, "inner", "message").calls == 1
+
+
+def test_a_block_without_a_recorded_step_says_so(tmp_path):
+    model = nn.Linear(4, 4)
+    with Profiler(model, skip=5) as prof:
+        model(X)
+    note = "Nothing was recorded: the model ran 1 steps, and skip \\+ warmup is 5"
+    assert note.replace("\\", "") in str(prof)
+    assert prof.coverage == 0
+    with pytest.raises(RuntimeError, match="nothing was recorded, so there is no trace"):
+        prof.export_chrome_trace(tmp_path / "trace.json")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_compiling_in_place_inside_the_block_stays():
+    torch._dynamo.reset()
+    model = nn.Linear(4, 4)
+    model.compile(backend="eager")
+    with Profiler(model):
+        model.compile(backend="eager", dynamic=True)
+        compiled = model._compiled_call_impl
+    assert model._compiled_call_impl is compiled
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("paths", [3, [3], [None], [("0", 1)], [b"0"]])
+def test_bad_paths_are_type_errors_with_a_sentence(paths):
+    with pytest.raises(TypeError, match="paths"):
+        Profiler(nn.Sequential(nn.Linear(2, 2)), paths=paths)
+
+
+def test_ctrl_c_waits_until_the_hooks_are_in_order():
+    def interrupted() -> None:
+        with interrupts_deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("finished")
+
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done == ["finished"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
