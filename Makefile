@@ -14,7 +14,7 @@ export KINETO_LOG_LEVEL ?= 99
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(VENV)/.demo ## train a GCN on an embedded graph and show where its time goes
+demo: $(VENV)/.demo ## train a GCN on a generated, Cora-sized graph and show where its time goes
 	$(BIN)/python benchmark/demo.py
 
 test: $(VENV)/.test ## run the whole test suite

@@ -30,7 +30,7 @@ def test_written_under_another_name_with_the_same_suffix(tmp_path: Path) -> None
     assert write_atomically(target, writer) == target
     assert target.read_text() == "new"
     assert seen[0].parent == tmp_path
-    assert seen[0].name.endswith("run.json.gz")
+    assert seen[0].name.endswith(".json.gz")
     assert os.listdir(tmp_path) == ["run.json.gz"]
 
 

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import GCNConv
 
 from conftest import module_state
-from gnnprof import Profiler, _recorder
+from gnnprof import Profiler, _recorder, benchmark, get_stats_summary, timeit, torch_profile
 from gnnprof._interrupts import interrupts_deferred
 from test_profiler import check_sums, row_of
 
@@ -202,6 +202,50 @@ def test_compiling_in_place_inside_the_block_stays():
 def test_bad_paths_are_type_errors_with_a_sentence(paths):
     with pytest.raises(TypeError, match="paths"):
         Profiler(nn.Sequential(nn.Linear(2, 2)), paths=paths)
+
+
+def test_bad_arguments_of_the_other_doors(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    for bad, error in (("logs", IsADirectoryError), ("", TypeError), (3.5, TypeError)):
+        with pytest.raises(error, match="export_chrome_trace="), torch_profile(bad):
+            pytest.fail("the body must not run")
+    with (
+        pytest.raises(TypeError, match="csv_data is a list"),
+        torch_profile(False, csv_data=[], write_csv="prof"),
+    ):
+        pytest.fail("the body must not run")
+    with pytest.raises(TypeError, match="stats_list is None"):
+        get_stats_summary(None)
+    with pytest.raises(TypeError, match="with parentheses"):
+        timeit(len)
+    assert list(tmp_path.iterdir()) == [tmp_path / "logs"]
+
+
+def test_a_trace_goes_where_it_was_meant_to_go(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with torch_profile("run.json"):
+        torch.ones(3)
+        os.chdir("elsewhere")
+    assert (tmp_path / "run.json").is_file()
+    os.chdir(tmp_path)
+
+
+def test_a_name_as_long_as_names_can_be(tmp_path):
+    with Profiler(nn.Linear(4, 4)) as prof:
+        prof(X)
+    assert prof.to_json(tmp_path / f"{'n' * 250}.json").is_file()
+
+
+def test_benchmark_takes_functions_it_cannot_look_into(capsys):
+    def function(x):
+        return late * x if x is None else x + 1  # late is a name without a value
+
+    (result,) = benchmark([function], (X,), num_steps=2, num_warmups=1, backward=True)
+    late = 1
+    assert result.error is None
+    assert len(result.forward.samples) == 2
 
 
 def test_ctrl_c_waits_until_the_hooks_are_in_order():

@@ -38,7 +38,8 @@ def write_atomically(
             f"{target} already exists; give another name, or overwrite=True to replace it"
         )
     final = target.resolve()
-    temporary = final.with_name(f".{uuid.uuid4().hex}-{final.name}")
+    # Not the whole name: it may be as long as a name can be.
+    temporary = final.with_name(f".{uuid.uuid4().hex[:12]}{_split_suffix(final)[1]}")
     try:
         _create(temporary, target)
         write(temporary)
@@ -129,7 +130,7 @@ def set_aside(path: str | os.PathLike[str]) -> Path | None:
         The new path of the file, or None if there was none.
     """
     path = Path(path)
-    if not path.exists():
+    if not path.is_file():  # a folder of that name is not ours to move
         return None
     stem, suffix = _split_suffix(path)
     number = 1

@@ -170,11 +170,12 @@ def _held_by(func: Callable[..., Any]) -> list[object]:
     if isinstance(func, functools.partial):
         return [*_held_by(func.func), func.args, func.keywords]
     held = [func, getattr(func, "__self__", None)]
-    function = inspect.unwrap(func)
-    if inspect.isfunction(function):
-        variables = inspect.getclosurevars(function)
-        held += [variables.nonlocals, variables.globals]
-    return held
+    try:
+        function = inspect.unwrap(func)
+        variables = inspect.getclosurevars(function) if inspect.isfunction(function) else None
+    except ValueError:  # wrappers in a circle, or a closure over a name that is not set yet
+        return held
+    return held if variables is None else [*held, variables.nonlocals, variables.globals]
 
 
 # -- random state ----------------------------------------------------------------------------------

@@ -205,6 +205,10 @@ def get_stats_summary(stats_list: Iterable[Stats]) -> StatsSummary:
         ValueError: If `stats_list` is empty.
         TypeError: If `stats_list` holds something else, or records of several kinds of device.
     """
+    if not isinstance(stats_list, Iterable):
+        raise TypeError(
+            f"stats_list is {stats_list!r}; give a list of records that profiled calls returned"
+        )
     stats = list(stats_list)
     if not stats:
         raise ValueError("stats_list is empty; give the records that profiled calls returned")

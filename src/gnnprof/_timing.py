@@ -45,6 +45,8 @@ class timeit:
     duration: float
 
     def __init__(self, log: bool = True, avg_time_divisor: int = 0) -> None:
+        if callable(log):
+            raise TypeError(f"log={log!r}; decorate with @timeit(), with parentheses")
         self.log = log
         self.avg_time_divisor = _checked_divisor(avg_time_divisor)
         self._laps: list[float] = []

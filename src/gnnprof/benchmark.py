@@ -181,6 +181,8 @@ def _candidates(
         _refuse_unmeasurable(func)
     if names is None:
         names = _distinct_names(funcs)
+    elif not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"func_names={names!r}; give a list of strings, one for each function")
     if len(funcs) != len(names):
         raise ValueError(
             f"Length of 'funcs' (got {len(funcs)}) and 'func_names' (got {len(names)}) must be "

@@ -459,15 +459,25 @@ def _check_csv(csv_data: object, write_csv: object) -> None:
         )
     if write_csv == "prof" and csv_data is None:
         raise ValueError("write_csv='prof' needs csv_data; give a dict to append the columns to")
+    if csv_data is not None and not isinstance(csv_data, MutableMapping):
+        raise TypeError(
+            f"csv_data is a {type(csv_data).__name__}; give a dict of lists by column name"
+        )
 
 
 def _trace_path(export: bool | str | os.PathLike[str]) -> Path | None:
     """Decide where the trace goes, before the block runs and its work can be lost."""
-    if not isinstance(export, (str, os.PathLike)):
+    if export is None or isinstance(export, (bool, int)):
         return Path(TIMELINE) if export else None
+    if not isinstance(export, (str, os.PathLike)) or not str(export):
+        raise TypeError(f"export_chrome_trace={export!r}; give True, False or the path of a file")
     path = Path(export)
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"export_chrome_trace={str(path)!r} is a folder; give the path of a file in it"
+        )
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(
             f"export_chrome_trace={str(path)!r}: there is no folder {path.parent}; make it first"
         )
-    return path
+    return path.absolute()  # the block may change the current directory
