@@ -248,6 +248,21 @@ def test_benchmark_takes_functions_it_cannot_look_into(capsys):
     assert len(result.forward.samples) == 2
 
 
+def test_the_overhead_is_the_paired_ratio_of_a_step(fake_clock):
+    model = nn.Linear(4, 4)
+
+    def step() -> None:
+        model(X)
+        fake_clock.advance(1.5 if torch.autograd.profiler._is_profiler_enabled else 1.0)
+
+    with Profiler(model) as prof:
+        step()
+    assert prof.measure_overhead(step, rounds=3) == 1.5
+    assert "Overhead: a step takes 1.50 times as long" in str(prof)
+    assert prof._summary()["overhead"]["ratio"] == 1.5
+    assert row_of(prof, "").calls == 1
+
+
 def test_ctrl_c_waits_until_the_hooks_are_in_order():
     def interrupted() -> None:
         with interrupts_deferred():

@@ -16,13 +16,16 @@ SCHEMA = "gnnprof.profile/1"
 """Name and version of the JSON that a profile is saved as."""
 
 
-def summary_of(recorder: Recorder, model: str, coverage: float) -> dict[str, Any]:
+def summary_of(
+    recorder: Recorder, model: str, coverage: float, overhead_ratio: float | None
+) -> dict[str, Any]:
     """Return it as the JSON header has it and the page takes it.
 
     Args:
         recorder: What recorded the block, settled.
         model: Class name of the model.
         coverage: Share of the total time that the rows account for.
+        overhead_ratio: Time of a step under the profiler by its time without; None if not measured.
     """
     accelerator = recorder.accelerator
     return {
@@ -38,6 +41,7 @@ def summary_of(recorder: Recorder, model: str, coverage: float) -> dict[str, Any
             "markers": recorder.markers.entered,
             "start_time": recorder.start_seconds,
             "stop_time": recorder.stop_seconds,
+            "ratio": overhead_ratio,
         },
         "peaks": dict(_peaks(recorder, model)),
         "limits": _limits(recorder),
@@ -45,7 +49,9 @@ def summary_of(recorder: Recorder, model: str, coverage: float) -> dict[str, Any
     }
 
 
-def footer_of(recorder: Recorder, model: str, coverage: float) -> Iterator[str]:
+def footer_of(
+    recorder: Recorder, model: str, coverage: float, overhead_ratio: float | None
+) -> Iterator[str]:
     """Yield the lines under the printed table."""
     whole = format_time(recorder.attribution.whole_ns * 1e-3)
     yield f"Total: {whole}, of which rows cover {coverage:.2%}"
@@ -58,6 +64,8 @@ def footer_of(recorder: Recorder, model: str, coverage: float) -> Iterator[str]:
         f"{format_time(recorder.start_seconds * 1e6)}, stopped in "
         f"{format_time(recorder.stop_seconds * 1e6)}, both outside the rows"
     )
+    if overhead_ratio is not None:
+        yield f"Overhead: a step takes {overhead_ratio:.2f} times as long under the profiler"
     limits = _limits(recorder)
     if limits:
         yield _limits_line(limits)

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +35,7 @@ from gnnprof._markers import class_name, walk_modules
 from gnnprof._recorder import Recorder, Schedule
 from gnnprof._records import ProfileRow
 from gnnprof._rows import rows_of
+from gnnprof._statistics import median
 from gnnprof._summary import footer_of, summary_of
 from gnnprof._tables import format_memory, format_time
 
@@ -144,6 +145,7 @@ class Profiler:
         self._recording = False
         self._recorder: Recorder | None = None
         self._rows: tuple[ProfileRow, ...] | None = None
+        self._overhead_ratio: float | None = None
 
     # --- capture -----------------------------------------------------------------------------
 
@@ -194,6 +196,34 @@ class Profiler:
         with interrupts_deferred():
             self._recording = False
             self._recorder.stop(failed=exc_type is not None)
+
+    def measure_overhead(self, step: Callable[[], object], *, rounds: int = 5) -> float:
+        """Measure how much longer a step takes under this profiler, with the same options.
+
+        The step runs without and with the profiler in turn, once more each to warm up. The figure
+        is printed under the table and on the page from then on.
+
+        Args:
+            step: What is profiled: a forward or a training step, without arguments.
+            rounds: How often it runs each way.
+
+        Returns:
+            Median over the rounds of its time inside the block by its time without one; starting
+            and stopping the profiler, and its table, are not in it.
+
+        Raises:
+            RuntimeError: While a profiler session is running.
+        """
+        refuse_nested_session("measure_overhead")
+        options = {"use_cuda": self.use_cuda, "profile_memory": self.profile_memory}
+        probe = Profiler(self._model, paths=self.paths, **options)
+        ratios = []
+        for _ in range(rounds + 1):
+            plain = _seconds_of(step)
+            with probe:
+                ratios.append(_seconds_of(step) / plain)
+        self._overhead_ratio = median(ratios[1:])
+        return self._overhead_ratio
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""
@@ -305,7 +335,9 @@ class Profiler:
             return table
         if left_out:
             table += f"({left_out} rows are not listed)\n"
-        footer = footer_of(self._recorder, class_name(self._model), self.coverage)
+        footer = footer_of(
+            self._recorder, class_name(self._model), self.coverage, self._overhead_ratio
+        )
         return table + "\n".join(footer)
 
     def __str__(self) -> str:
@@ -452,7 +484,9 @@ class Profiler:
     def _summary(self) -> dict[str, Any]:
         if self._recorder is None:
             raise RuntimeError("nothing was recorded yet; use the Profiler as `with` block first")
-        return summary_of(self._recorder, class_name(self._model), self.coverage)
+        return summary_of(
+            self._recorder, class_name(self._model), self.coverage, self._overhead_ratio
+        )
 
 
 def _added(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
@@ -471,6 +505,14 @@ def _accelerator_for(use_cuda: bool) -> str | None:
             "here; leave it out to profile the host, or pass use_cuda=torch.cuda.is_available()"
         )
     return accelerator
+
+
+def _seconds_of(step: Callable[[], object]) -> float:
+    _device.synchronize()
+    began = _device.clock()
+    step()
+    _device.synchronize()
+    return _device.clock() - began
 
 
 def _checked_schedule(skip: int, warmup: int, active: int | None) -> Schedule:
