@@ -7,6 +7,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 os.environ.setdefault(
     "KINETO_LOG_LEVEL", "99"
@@ -15,6 +16,9 @@ os.environ.setdefault(
 import pytest
 import torch
 from torch.nn.modules import module as nn_module
+
+from gnnprof import Profiler
+from gnnprof._layer_table import self_time
 
 _HOOK_DICTS = (
     "_forward_hooks",
@@ -98,6 +102,27 @@ def leave_no_trace() -> Iterator[None]:
     assert not changed, f"left behind: {changed}"
     left = [t for t in set(threading.enumerate()) - threads if not t.daemon]
     assert not left, f"threads left running: {left}"
+
+
+@pytest.fixture(autouse=True)
+def sums_add_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail a test in which the rows of any profile do not add up to the profiled time."""
+    finished: list[Profiler] = []
+    leave = Profiler.__exit__
+
+    def leave_and_remember(self: Profiler, *exc_info: Any) -> None:
+        leave(self, *exc_info)
+        finished.append(self)
+
+    monkeypatch.setattr(Profiler, "__exit__", leave_and_remember)
+    yield
+    for prof in finished:
+        try:
+            rows = prof.rows
+        except RuntimeError:  # a test of a session that was lost, or that was entered again
+            continue
+        own = [self_time(row) for row in rows if row.op is None]
+        assert sum(own) == pytest.approx(prof.total_time, abs=1e-7), "the rows do not add up"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
