@@ -276,8 +276,9 @@ class Markers:
 
 def outermost(model: nn.Module) -> tuple[nn.Module, ...]:
     """What the user calls: the model, or for a mere container of models these."""
-    own_forward = inspect.getattr_static(type(model), "forward")
-    if own_forward is nn.Module.forward:  # it has none: a ModuleDict, a ModuleList
+    # A compiled module has its forward on the instance, a ModuleDict or ModuleList has none.
+    has_own = "forward" in vars(model) or is_compiled(model)
+    if not has_own and inspect.getattr_static(type(model), "forward") is nn.Module.forward:
         return tuple(dict.fromkeys(model.children()))
     return (model,)
 
