@@ -278,3 +278,38 @@ def test_ctrl_c_waits_until_the_hooks_are_in_order():
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, earlier)
+
+
+def test_replicas_of_data_parallel_are_attributed_to_the_model_s_own_rows():
+    # What nn.DataParallel does on several GPUs, step by step: copies of the modules, a thread each.
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    replicas = [replica_of(model) for _ in range(2)]
+    outputs: list[torch.Tensor] = []
+
+    with Profiler(model) as prof:
+        threads = [
+            threading.Thread(target=lambda r=replica: outputs.append(r(torch.ones(3, 4))))
+            for replica in replicas
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        nn.DataParallel(model)(torch.ones(3, 4))  # without a GPU this calls the model itself
+
+    calls = {row.path: row.calls for row in prof.rows if row.op is None and row.path is not None}
+    assert calls == {"": 3, "0": 3, "1": 3, "2": 3}
+    assert all(torch.equal(out, model(torch.ones(3, 4))) for out in outputs)
+    linear = {row.path: row.calls for row in prof.rows if row.op == "aten::addmm"}
+    assert linear == {"0": 3, "2": 3}
+    assert not any(module._forward_hooks for r in replicas for module in r.modules())
+
+
+def replica_of(module: nn.Module) -> nn.Module:
+    """A copy as torch.nn.parallel.replicate makes it: parameters and hooks are shared."""
+    replica = module._replicate_for_data_parallel()
+    for name, parameter in module._parameters.items():
+        setattr(replica, name, parameter)
+    for name, child in module._modules.items():
+        replica._modules[name] = None if child is None else replica_of(child)
+    return replica

@@ -121,6 +121,7 @@ class Attribution:
         self._outside = self._row(_OUTSIDE_KEY)
         self._key_of = {site.marker: RowKey(site.paths[0], site.phase) for site in sites}
         self._key_of[SESSION_MARKER] = _OUTSIDE_KEY
+        self._is_op: dict[str, bool] = {}
         self._stack: list[_Frame] = []
         self._forward_chains: dict[Tally, Chain] = {}
         self._creators: dict[NodeKey, Chain] = {}
@@ -177,15 +178,49 @@ class Attribution:
                 continue  # the profiler's own start and stop
             if isinstance(event, MemoryEvent):
                 self._add_memory(event)
+                continue
+            if stack and self._is_plain_op(event):
+                frame = self._open_op(event, stack[-1])
             else:
-                self._open(event, stack[-1] if stack else None)
+                frame = self._open(event, stack[-1] if stack else None)
+            stack.append(frame)
+            if event.launch in self._kernels:
+                self._add_device_time(frame, self._kernels[event.launch])
+            if self._live:
+                self._note_live_bytes(frame, start)
         self._close_all()
+
+    def _is_plain_op(self, event: HostEvent) -> bool:
+        """Whether a range is an op that only counts to the row it runs in: most of them are."""
+        if event.sequence >= 0 and not event.forward_thread:
+            return False
+        name = event.name
+        is_op = self._is_op.get(name)
+        if is_op is None:
+            starts = (*_RANGE_STARTS, BACKWARD_PREFIX)
+            is_op = self._is_op[name] = name not in self._key_of and not name.startswith(starts)
+        return is_op
+
+    def _open_op(self, event: HostEvent, parent: _Frame) -> _Frame:
+        """Do for a plain op what `_open` does for any range, in a third of the time."""
+        _, _, parent_sums, owner, owner_sums, chain = parent
+        op = owner.op(event.name)
+        ns = -event.negative_duration
+        if parent_sums is not owner_sums:  # inside another op
+            parent_sums.self_ns -= ns
+        sums = op.backward if owner_sums is owner.backward else op.forward
+        sums.calls += 1
+        sums.self_ns += ns
+        if not op.open:
+            sums.total_ns += ns
+        op.open += 1
+        return _Frame(event.start + ns, op, sums, owner, owner_sums, chain)
 
     def _close_all(self) -> None:
         while self._stack:
             self._stack.pop().tally.open -= 1
 
-    def _open(self, event: HostEvent, parent: _Frame | None) -> None:
+    def _open(self, event: HostEvent, parent: _Frame | None) -> _Frame:
         ns = -event.negative_duration
         frame = self._frame(event, parent)
         if parent is None:
@@ -203,11 +238,7 @@ class Attribution:
         if not frame.tally.open:
             frame.sums.total_ns += ns
         frame.tally.open += 1
-        self._stack.append(frame)
-        if event.launch in self._kernels:
-            self._add_device_time(frame, self._kernels[event.launch])
-        if self._live:
-            self._note_live_bytes(frame, event.start)
+        return frame
 
     # --- whose a range is --------------------------------------------------------------------
 

@@ -203,8 +203,10 @@ class Session:
             goes_on: Whether another session follows, in which a backward of this one may run.
         """
         results = self._profiler.kineto_results
+        with _collection_paused():
+            raw = results.events() if results is not None else []
         return read_events(
-            results.events() if results is not None else [],
+            raw,
             with_device=self._with_device,
             with_memory=self._with_memory,
             goes_on=goes_on,
@@ -244,16 +246,32 @@ def read_events(
     ranges: list[_KinetoEvent] = []
     memory: list[MemoryEvent] = []
     device: list[_KinetoEvent] = []
-    if with_device or with_memory:
-        for event in raw:
-            _sort_in(event, ranges, memory, device)
-    else:
-        ranges = [event for event in raw if not event.is_async()]
-    host, has_backward = _host_events(ranges, with_device, goes_on)
-    kernels, unlinked = _link_device_events(device, host)
-    host.sort()
-    memory.sort()
-    return Events(host, memory, kernels, unlinked, has_backward)
+    with _collection_paused():
+        if with_device or with_memory:
+            for event in raw:
+                _sort_in(event, ranges, memory, device)
+        else:
+            ranges = [event for event in raw if not event.is_async()]
+        host, has_backward = _host_events(ranges, with_device, goes_on)
+        kernels, unlinked = _link_device_events(device, host)
+        host.sort()
+        memory.sort()
+        return Events(host, memory, kernels, unlinked, has_backward)
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Keep the garbage collector from searching thousands of new events, none of them garbage.
+
+    Its searches take more than half of the time of reading them otherwise.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _sort_in(
