@@ -54,7 +54,9 @@ class Demo:
 def main(argv: Sequence[str] | None = None) -> Demo:
     """Run the demo and print what it shows."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("--epochs", type=COUNT, default=200)
+    parser.add_argument(
+        "--epochs", type=COUNT, default=200, help="training steps (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for the trace")
     # One thread is enough for so small a graph; more wait for each other on a busy machine.
     parser.add_argument("--threads", type=COUNT, default=1, help="CPU threads (default: 1)")
