@@ -10,21 +10,27 @@ one seed gives the same bits on every platform. This is what a fingerprint relie
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float32]
-BoolArray = NDArray[np.bool_]
+from benchmark.planted import (
+    WEIGHT_UNIT,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    class_embedding,
+    draw_classes,
+    planted_edges,
+)
 
 GENERATOR_VERSION = 1
 """Raised whenever one seed begins to give other data, so that an old cache file is not read."""
 
 TRAIN_PER_CLASS, NUM_VAL, NUM_TEST = 20, 500, 1000  # the public Planetoid split
+MAX_DENSITY = 0.25  # of all pairs of nodes may be edges
 MIN_NODES_PER_CLASS = 8  # fewer leave a class without a training, validation or test node
-WEIGHT_UNIT = 1 << 24  # integer weights of draws keep 24 bits
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class StandIn:
             148 in the same unit).
         directed: Whether an edge goes one way only.
         train_val_percent: Split by shares of all nodes instead of the Planetoid split.
+        default_scale: The scale where none is given: below 1 where the whole takes gigabytes.
     """
 
     num_nodes: int
@@ -57,6 +64,7 @@ class StandIn:
     signal: int = 0
     directed: bool = False
     train_val_percent: tuple[int, int] | None = None
+    default_scale: float = 1.0
 
 
 STAND_INS = {
@@ -74,8 +82,31 @@ STAND_INS = {
         directed=True,
         train_val_percent=(54, 17),
     ),
+    "products-like": StandIn(
+        2_449_029,
+        123_718_280,
+        100,
+        47,
+        75,
+        "embedding",
+        signal=20,
+        train_val_percent=(8, 2),
+        default_scale=0.01,
+    ),
+    "reddit-like": StandIn(
+        232_965,
+        114_615_892,
+        602,
+        41,
+        70,
+        "embedding",
+        signal=8,
+        train_val_percent=(66, 10),
+        default_scale=0.02,
+    ),
 }
-"""By name. The counts are those that PyG and OGB state for Cora, CiteSeer, PubMed, ogbn-arxiv."""
+"""By name. The counts are those of Cora, CiteSeer, PubMed, ogbn-arxiv, ogbn-products and Reddit as
+PyG loads them. (OGB's page counts each undirected edge of ogbn-products once: 61,859,140.)"""
 
 
 @dataclass(frozen=True)
@@ -99,14 +130,17 @@ def generate(name: str, scale: float = 1.0, seed: int = 0) -> GraphArrays:
         seed: Seed of every draw.
 
     Raises:
-        ValueError: If so small a scale leaves too few nodes per class.
+        ValueError: If so small a scale leaves too few nodes for the classes or the edges.
     """
     spec = STAND_INS[name]
     num_nodes, num_edges = _scaled_counts(name, spec, scale)
     rng = np.random.Generator(np.random.PCG64(seed))
-    y = _classes(num_nodes, spec.num_classes, rng)
-    edge_index = _edges(spec, y, num_edges, rng)
-    x = _embedding(spec, y, rng) if spec.features == "embedding" else _words(spec, y, rng)
+    y = draw_classes(num_nodes, spec.num_classes, rng)
+    edge_index = planted_edges(y, num_edges, spec.homophily, directed=spec.directed, rng=rng)
+    if spec.features == "embedding":
+        x = class_embedding(y, spec.num_classes, spec.num_features, spec.signal, rng)
+    else:
+        x = _words(spec, y, rng)
     order = rng.permutation(num_nodes)
     if spec.train_val_percent is None:
         masks = planetoid_split(y, order)
@@ -156,85 +190,25 @@ def _mask(num_nodes: int, nodes: IntArray) -> BoolArray:
 
 def _scaled_counts(name: str, spec: StandIn, scale: float) -> tuple[int, int]:
     num_nodes = round(spec.num_nodes * scale)
-    least = MIN_NODES_PER_CLASS * spec.num_classes
-    if num_nodes < least:
+    enough_nodes = MIN_NODES_PER_CLASS * spec.num_classes / spec.num_nodes
+    enough_pairs = spec.num_edges / (MAX_DENSITY * spec.num_nodes**2)
+    if scale < enough_nodes:
         raise ValueError(
             f"scale={scale} leaves {num_nodes} nodes for the {spec.num_classes} classes of {name}; "
-            f"give a scale of at least {least / spec.num_nodes:.4f}."
+            f"give a scale of at least {_rounded_up(max(enough_nodes, enough_pairs)):.4f}."
+        )
+    if scale < enough_pairs:  # drawing distinct edges would hardly end
+        raise ValueError(
+            f"scale={scale} leaves {num_nodes} nodes for {round(spec.num_edges * scale)} edges of "
+            f"{name}; give a scale of at least {_rounded_up(enough_pairs):.4f}."
         )
     if spec.directed:
         return num_nodes, round(spec.num_edges * scale)
     return num_nodes, 2 * round(spec.num_edges // 2 * scale)
 
 
-def _classes(num_nodes: int, num_classes: int, rng: np.random.Generator) -> IntArray:
-    """Return classes in random node order; the largest is three times the smallest."""
-    shares = np.linspace(100, 300, num_classes).round().astype(np.int64)
-    ends = np.cumsum(shares) * num_nodes // shares.sum()
-    y = np.searchsorted(ends, np.arange(num_nodes), side="right")
-    return rng.permutation(y).astype(np.int64)
-
-
-class _WeightedNodes:
-    """Draws nodes in proportion to power-law weights, among all or inside one class."""
-
-    def __init__(self, y: IntArray, rng: np.random.Generator) -> None:
-        num_nodes = len(y)
-        # Weight rank^-0.75 gives a degree distribution with exponent 1 + 1/0.75 = 2.33. Square
-        # roots, unlike powers, are rounded alike on every platform.
-        root = np.sqrt(np.arange(3, num_nodes + 3, dtype=np.float64))
-        weights = (WEIGHT_UNIT / (root * np.sqrt(root))).astype(np.int64)
-        self._rng = rng
-        self._by_class = np.argsort(y, kind="stable")
-        in_class_order = rng.permutation(weights)[self._by_class]
-        self._ends = np.cumsum(in_class_order)
-        last_of_class = np.cumsum(np.bincount(y)) - 1
-        self._class_end = self._ends[last_of_class]
-        self._class_begin = np.concatenate([[0], self._class_end[:-1]])
-
-    def anywhere(self, size: int) -> IntArray:
-        return self._pick(self._rng.integers(0, self._ends[-1], size))
-
-    def inside(self, labels: IntArray) -> IntArray:
-        return self._pick(self._rng.integers(self._class_begin[labels], self._class_end[labels]))
-
-    def _pick(self, tickets: IntArray) -> IntArray:
-        return self._by_class[np.searchsorted(self._ends, tickets, side="right")]
-
-
-def _edges(spec: StandIn, y: IntArray, num_edges: int, rng: np.random.Generator) -> IntArray:
-    """Return exactly `num_edges` distinct edges without self-loops, sorted, [2, E]."""
-    num_nodes = len(y)
-    nodes = _WeightedNodes(y, rng)
-    wanted = num_edges if spec.directed else num_edges // 2
-    keys = np.empty(0, dtype=np.int64)
-    source = np.arange(num_nodes)  # first one edge from each node, so that hardly one is isolated
-    while len(keys) < wanted:
-        at_home = rng.integers(0, 100, len(source)) < spec.homophily
-        target = np.where(at_home, nodes.inside(y[source]), nodes.anywhere(len(source)))
-        drawn = _edge_keys(source, target, num_nodes, spec.directed)
-        keys = _distinct(np.concatenate([keys, drawn]))
-        source = nodes.anywhere(wanted)
-    row, col = np.divmod(np.sort(keys[:wanted]), num_nodes)
-    if spec.directed:
-        return np.stack([row, col])
-    both = np.sort(np.concatenate([row * num_nodes + col, col * num_nodes + row]))
-    return np.stack(np.divmod(both, num_nodes))
-
-
-def _edge_keys(source: IntArray, target: IntArray, num_nodes: int, directed: bool) -> IntArray:
-    """Return one number per edge that is not a self-loop; an undirected pair has one number."""
-    keep = source != target
-    source, target = source[keep], target[keep]
-    if not directed:
-        source, target = np.minimum(source, target), np.maximum(source, target)
-    return source * num_nodes + target
-
-
-def _distinct(keys: IntArray) -> IntArray:
-    """Return the keys without repetitions, in the order of their first appearance."""
-    _, first = np.unique(keys, return_index=True)
-    return keys[np.sort(first)]
+def _rounded_up(scale: float) -> float:
+    return math.ceil(scale * 10_000) / 10_000
 
 
 def _words(spec: StandIn, y: IntArray, rng: np.random.Generator) -> FloatArray:
@@ -261,14 +235,3 @@ def _tf_idf(counts: IntArray) -> FloatArray:
     rarity = np.floor(16 * np.log2(len(counts) / nodes_with_word)).astype(np.int64)
     weighted: FloatArray = (counts * rarity).astype(np.float32) / np.float32(16)
     return weighted
-
-
-def _embedding(spec: StandIn, y: IntArray, rng: np.random.Generator) -> FloatArray:
-    """Return dense features: the centre of the class plus bell-shaped noise, in steps of 1/256."""
-    centres = rng.integers(-spec.signal, spec.signal + 1, (spec.num_classes, spec.num_features))
-    x = centres.astype(np.int16)[y]
-    for _ in range(4):  # four uniform bytes: nearly normal, and exact on every platform
-        x += rng.integers(0, 256, x.shape, dtype=np.uint8)
-    x -= 510
-    features: FloatArray = x.astype(np.float32) / np.float32(256)
-    return features
