@@ -1,6 +1,7 @@
 # Sourced by run.sh and inference.sh: every model on every citation graph and both kinds of split,
 # with the settings of PyG's benchmark/citation/run.sh. GraphSAGE and GIN, which PyG does not run
-# there, take the defaults of their scripts.
+# there, take the defaults of their scripts. SGC was published on features that are not normalised:
+# on normalised ones its weight decay leaves the network untrained (42 % on CiteSeer instead of 71 %).
 
 here=$(dirname "$0")
 count=0
@@ -11,9 +12,9 @@ settings() { # model dataset split -> the flags that differ from the script's de
     gat-PubMed-*) echo "--lr=0.01 --weight_decay=0.001 --output_heads=8" ;;
     cheb-Cora-* | cheb-CiteSeer-random) echo "--num_hops=3" ;;
     cheb-*) echo "--num_hops=2" ;;
-    sgc-Cora-*) echo "--K=3 --weight_decay=0.0005" ;;
-    sgc-CiteSeer-*) echo "--K=2 --weight_decay=0.005" ;;
-    sgc-PubMed-*) echo "--K=2 --weight_decay=0.0005" ;;
+    sgc-Cora-*) echo "--K=3 --weight_decay=0.0005 --no_normalize_features" ;;
+    sgc-CiteSeer-*) echo "--K=2 --weight_decay=0.005 --no_normalize_features" ;;
+    sgc-PubMed-*) echo "--K=2 --weight_decay=0.0005 --no_normalize_features" ;;
     arma-Cora-fixed) echo "--num_stacks=2 --num_layers=1 --shared_weights" ;;
     arma-Cora-random | arma-CiteSeer-*) echo "--num_stacks=3 --num_layers=1 --shared_weights" ;;
     arma-PubMed-fixed) echo "--num_stacks=2 --num_layers=1 --skip_dropout=0" ;;
