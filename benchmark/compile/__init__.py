@@ -1,0 +1,1 @@
+"""The torch.compile study: GCN, GraphSAGE, GAT, GIN, R-GCN and DistMult in PyG and DGL."""
