@@ -18,15 +18,25 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.datasets import KarateClub, Planetoid
+from torch_geometric.datasets import KarateClub, Planetoid, Reddit
 from torch_geometric.io import read_planetoid_data
 from torch_geometric.transforms import NormalizeFeatures
 
+from benchmark.data_request import (
+    DataRequest,
+    check_request,
+    data_is_missing,
+    download_failed,
+)
+from benchmark.ogb_data import load_ogb, node_split
 from benchmark.stand_ins import GENERATOR_VERSION, STAND_INS, GraphArrays, generate, planetoid_split
 from gnnprof._files import write_atomically
 
 PLANETOID_FILES = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
-REAL_NAMES = ("Cora", "CiteSeer", "PubMed")
+PLANETOID_NAMES = ("Cora", "CiteSeer", "PubMed")
+OGB_NAMES = ("ogbn-arxiv", "ogbn-products")
+REDDIT_FILES = ("reddit_data.npz", "reddit_graph.npz")
+REAL_NAMES = (*PLANETOID_NAMES, "Reddit", *OGB_NAMES)
 NAMES = ("KarateClub", *REAL_NAMES, *STAND_INS)
 
 
@@ -69,6 +79,7 @@ class GraphDataset:
         is_stand_in: Whether the graph is generated and only has the shape of a real one.
         features_normalized: Whether each row of `x` was divided by its sum.
         fingerprint: Counts and content hash.
+        scale: Size of a stand-in as a share of the real set's; None for real data.
     """
 
     name: str
@@ -76,6 +87,7 @@ class GraphDataset:
     is_stand_in: bool
     features_normalized: bool
     fingerprint: Fingerprint
+    scale: float | None = None
 
     @property
     def num_features(self) -> int:
@@ -92,6 +104,7 @@ class GraphDataset:
         return {
             "name": self.name,
             "is_stand_in": self.is_stand_in,
+            "scale": self.scale,
             "features_normalized": self.features_normalized,
             "fingerprint": self.fingerprint.to_dict(),
         }
@@ -100,7 +113,7 @@ class GraphDataset:
 def load_dataset(
     name: str,
     root: str | os.PathLike[str] | None = None,
-    scale: float = 1.0,
+    scale: float | None = None,
     seed: int = 0,
     *,
     normalize_features: bool = False,
@@ -113,7 +126,8 @@ def load_dataset(
         name: One of `NAMES`, in any case.
         root: Folder with the raw files of real sets, as PyG lays them out: `root/PubMed/raw`. It is
             only read, never written, except to download.
-        scale: Factor on nodes and edges of a stand-in.
+        scale: Factor on nodes and edges of a stand-in; by default 1, except for the largest, which
+            are shrunk (`StandIn.default_scale`).
         seed: Seed of a stand-in.
         normalize_features: Whether to divide each row of features by its sum. Signed features
             (embeddings) are left as they are: the sum of such a row means nothing.
@@ -124,25 +138,18 @@ def load_dataset(
         ValueError: For an unknown name, a bad scale or seed, or an argument that does not apply.
         FileNotFoundError: If a real set is not in `root` and may not be downloaded.
         ConnectionError: If the download fails.
-        ModuleNotFoundError: If scipy, which reads real sets, is not installed.
+        ModuleNotFoundError: If scipy or ogb, which read real sets, is not installed.
     """
-    known = {known_name.lower(): known_name for known_name in NAMES}
-    if name.lower() not in known:
-        raise ValueError(f"dataset={name!r} is unknown; give one of {', '.join(NAMES)}.")
-    name = known[name.lower()]
-    if name in STAND_INS:
-        data = _load_stand_in(name, scale, seed, cache)
-    elif scale != 1:
-        raise ValueError(f"scale={scale} with {name}: only the '-like' stand-ins can be scaled.")
-    elif name == "KarateClub":
-        data = _load_karate_club()
-    else:
-        data = _load_planetoid(name, None if root is None else Path(root), download)
+    default_scales = {stand_in: spec.default_scale for stand_in, spec in STAND_INS.items()}
+    request = check_request(name, NAMES, default_scales, root, scale, seed, download)
+    data = _load_stand_in(request, cache) if request.is_stand_in else _load_real(request)
     fingerprint = take_fingerprint(data)
     normalize_features = normalize_features and float(data.x.min()) >= 0
     if normalize_features:
         data = NormalizeFeatures()(data)
-    return GraphDataset(name, data, name in STAND_INS, normalize_features, fingerprint)
+    return GraphDataset(
+        request.name, data, request.is_stand_in, normalize_features, fingerprint, request.scale
+    )
 
 
 def with_random_split(data: Data) -> Data:
@@ -175,13 +182,18 @@ def take_fingerprint(data: Data) -> Fingerprint:
     )
 
 
-def _load_stand_in(
-    name: str, scale: float, seed: int, cache: str | os.PathLike[str] | None
-) -> Data:
-    if not scale > 0:
-        raise ValueError(f"scale={scale} must be a positive number.")
-    if seed < 0:
-        raise ValueError(f"seed={seed} must not be negative.")
+def _load_real(request: DataRequest) -> Data:
+    if request.name == "KarateClub":
+        return _load_karate_club()
+    if request.name == "Reddit":
+        return _load_reddit(request)
+    if request.name in OGB_NAMES:
+        return _load_ogb_nodes(request)
+    return _load_planetoid(request)
+
+
+def _load_stand_in(request: DataRequest, cache: str | os.PathLike[str] | None) -> Data:
+    name, scale, seed = request.name, request.stand_in_scale, request.seed
     if cache is None:
         return _to_data(generate(name, scale, seed))
     path = Path(cache) / f"{name}-scale{scale:g}-seed{seed}-v{GENERATOR_VERSION}.npz"
@@ -217,27 +229,28 @@ def _mask(nodes: Tensor, num_nodes: int) -> Tensor:
     return mask
 
 
-def _load_planetoid(name: str, root: Path | None, download: bool) -> Data:
+def _load_planetoid(request: DataRequest) -> Data:
     """Return a real citation graph, read from its raw files without writing beside them."""
+    name, root, stand_in = request.name, request.root, f"{request.name.lower()}-like"
     missing = _missing_files(name, root)
-    if missing and download:
-        _download(name, root)
+    if missing and request.download:
+        _download(request)
         missing = _missing_files(name, root)
     if missing or root is None:
-        where = "no --root was given" if root is None else f"{missing[0]} is missing"
-        raise FileNotFoundError(
-            f"dataset={name} is real data that is not on this machine ({where}): give "
-            f"--root FOLDER that holds {name}/raw/ind.{name.lower()}.*, add --download to fetch "
-            f"it into that folder, or use --dataset {name.lower()}-like, a stand-in of its shape."
-        )
-    if importlib.util.find_spec("scipy") is None:
-        raise ModuleNotFoundError(
-            f'dataset={name}: its raw files hold scipy matrices; pip install "gnnprof[bench]".'
-        )
+        layout = f"{name}/raw/ind.{name.lower()}.*"
+        raise data_is_missing(request, missing[0], layout, stand_in)
+    _require_scipy(name)
     with warnings.catch_warnings():
         # The files are pickles of old scipy and numpy objects; PyG's reader also sets a filter.
         warnings.simplefilter("ignore")
         return read_planetoid_data(str(root / name / "raw"), name)
+
+
+def _require_scipy(name: str) -> None:
+    if importlib.util.find_spec("scipy") is None:
+        raise ModuleNotFoundError(
+            f'dataset={name}: its raw files hold scipy matrices; pip install "gnnprof[bench]".'
+        )
 
 
 def _missing_files(name: str, root: Path | None) -> list[Path]:
@@ -247,14 +260,37 @@ def _missing_files(name: str, root: Path | None) -> list[Path]:
     return [path for path in paths if not path.is_file()]
 
 
-def _download(name: str, root: Path | None) -> None:
-    if root is None:
-        raise ValueError(f"--download of {name} needs --root FOLDER to store it in.")
-    print(f"Downloading {name} into {root} ...", file=sys.stderr)
+def _download(request: DataRequest) -> None:
+    if request.root is None:
+        raise ValueError(f"--download of {request.name} needs --root FOLDER to store it in.")
+    print(f"Downloading {request.name} into {request.root} ...", file=sys.stderr)
     try:
-        Planetoid(str(root), name)
+        Planetoid(str(request.root), request.name)
     except OSError as error:
-        raise ConnectionError(
-            f"dataset={name} cannot be downloaded into {root} ({error}): bring the files there by "
-            f"other means, or use --dataset {name.lower()}-like, a stand-in of its shape."
-        ) from error
+        raise download_failed(request, error, f"{request.name.lower()}-like") from error
+
+
+def _load_reddit(request: DataRequest) -> Data:
+    """Return Reddit as PyG's loader gives it; the loader keeps its result in `root/Reddit`."""
+    folder = None if request.root is None else request.root / "Reddit"
+    files = [] if folder is None else [folder / "raw" / name for name in REDDIT_FILES]
+    missing = [file for file in files if not file.is_file()]
+    if folder is None or (missing and not request.download):
+        first = missing[0] if missing else None
+        raise data_is_missing(request, first, "Reddit/raw/reddit_*.npz", "reddit-like")
+    _require_scipy("Reddit")
+    try:
+        return Reddit(str(folder))[0]
+    except OSError as error:
+        raise download_failed(request, error, "reddit-like") from error
+
+
+def _load_ogb_nodes(request: DataRequest) -> Data:
+    """Return an ogbn-* graph with its official split as masks and classes as [N]."""
+    dataset = load_ogb(request, f"{request.name.removeprefix('ogbn-')}-like")
+    data = dataset[0]
+    data.y = data.y.view(-1)
+    parts = node_split(dataset)
+    for key, part in (("train_mask", "train"), ("val_mask", "valid"), ("test_mask", "test")):
+        data[key] = _mask(parts[part], data.num_nodes)
+    return data

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse
 import torch
 import torch.nn.functional as F
-from benchmark import datasets
+from benchmark import datasets, ogb_data
 from benchmark.datasets import GraphDataset, load_dataset, take_fingerprint, with_random_split
 from benchmark.stand_ins import STAND_INS, planetoid_split
 from torch_geometric.data import Data
@@ -25,6 +25,9 @@ SHAPES = {  # nodes, directed edges, features, classes, as PyG and OGB state the
     "citeseer-like": (3_327, 9_104, 3_703, 6),
     "pubmed-like": (19_717, 88_648, 500, 3),
     "arxiv-like": (169_343, 1_166_243, 128, 40),
+    # At their default scales, 0.01 and 0.02, of what PyG and OGB state.
+    "products-like": (24_490, 1_237_182, 100, 47),
+    "reddit-like": (4_659, 2_292_318, 602, 41),
 }
 
 
@@ -61,14 +64,22 @@ def test_its_edges_are_distinct_and_no_self_loops(name, loaded):
 @pytest.mark.parametrize(
     ("name", "expected"),
     # Edges drawn at home, and the others times the share of their targets' class.
-    [("cora-like", 0.80), ("citeseer-like", 0.75), ("pubmed-like", 0.82), ("arxiv-like", 0.66)],
+    [
+        ("cora-like", 0.80),
+        ("citeseer-like", 0.75),
+        ("pubmed-like", 0.82),
+        ("arxiv-like", 0.66),
+        # The smallest classes of a dense graph hold fewer pairs than edges are drawn for them.
+        ("products-like", 0.67),
+    ],
 )
 def test_its_edges_are_homophilous(name, expected, loaded):
     data = loaded[name].data
     assert homophily(data.edge_index, data.y) == pytest.approx(expected, abs=0.03)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+# Not reddit-like: where every fifth pair is an edge, the hubs have run out of neighbours.
+@pytest.mark.parametrize("name", [name for name in SHAPES if name != "reddit-like"])
 def test_its_degrees_fall_like_a_power_law(name, loaded):
     data = loaded[name].data
     degrees = degree(data.edge_index[1], data.num_nodes).sort(descending=True).values.numpy()
@@ -90,10 +101,18 @@ def test_it_has_a_public_style_split(name, loaded):
     assert not (data.train_mask & data.test_mask).any()
 
 
-def test_arxiv_like_is_split_by_the_shares_of_ogbn_arxiv(loaded):
-    data = loaded["arxiv-like"].data
+@pytest.mark.parametrize(
+    ("name", "shares"),
+    [
+        ("arxiv-like", [0.54, 0.17, 0.29]),
+        ("products-like", [0.08, 0.02, 0.90]),
+        ("reddit-like", [0.66, 0.10, 0.24]),
+    ],
+)
+def test_large_sets_are_split_by_the_shares_of_the_real_ones(name, shares, loaded):
+    data = loaded[name].data
     masks = (data.train_mask, data.val_mask, data.test_mask)
-    assert [round(float(mask.float().mean()), 2) for mask in masks] == [0.54, 0.17, 0.29]
+    assert [round(float(mask.float().mean()), 2) for mask in masks] == shares
     assert torch.equal(sum(mask.long() for mask in masks), torch.ones(data.num_nodes).long())
 
 
@@ -141,12 +160,18 @@ def test_a_gcn_learns_more_than_the_features_tell_and_both_beat_chance():
 
 
 def test_one_seed_gives_one_graph_on_every_platform():
-    hashes = {name: load_dataset(name, scale=0.05).fingerprint.sha256[:12] for name in STAND_INS}
+    scales = dict.fromkeys(STAND_INS, 0.05) | {"products-like": 0.002, "reddit-like": 0.01}
+    hashes = {
+        name: load_dataset(name, scale=scale).fingerprint.sha256[:12]
+        for name, scale in scales.items()
+    }
     assert hashes == {
         "cora-like": "af6c6bedb74f",
         "citeseer-like": "50facb8ef9fd",
         "pubmed-like": "46a3633618aa",
         "arxiv-like": "9cebaeaea2fc",
+        "products-like": "c125862889a3",
+        "reddit-like": "c2e24df7a622",
     }
 
 
@@ -228,6 +253,7 @@ def test_a_result_says_what_the_data_is():
     assert load_dataset("KarateClub").to_dict() == {
         "name": "KarateClub",
         "is_stand_in": False,
+        "scale": None,
         "features_normalized": False,
         "fingerprint": {
             "num_nodes": 34,
@@ -335,6 +361,57 @@ def test_downloaded_files_are_read_like_any_others(tmp_path, monkeypatch, capsys
     assert "Downloading Cora into" in capsys.readouterr().err
 
 
+def test_an_ogbn_graph_gets_its_official_split_as_masks(tmp_path, monkeypatch):
+    graph = small_graph([[0, 1], [1, 2]])
+    graph.y = graph.y[:, None]  # as OGB has it
+    split = {"train": torch.tensor([2]), "valid": torch.tensor([0]), "test": torch.tensor([1])}
+    asked = []
+
+    def load(request: ogb_data.DataRequest, stand_in: str) -> list[Data]:
+        asked.append((request.name, request.root, stand_in))
+        return [graph]
+
+    monkeypatch.setattr(datasets, "load_ogb", load)
+    monkeypatch.setattr(datasets, "node_split", lambda dataset: split)
+    dataset = load_dataset("OGBN-arxiv", root=tmp_path)
+    assert asked == [("ogbn-arxiv", tmp_path, "arxiv-like")]
+    assert dataset.data.y.tolist() == [0, 1, 1]
+    masks = (dataset.data.train_mask, dataset.data.val_mask, dataset.data.test_mask)
+    assert [mask.tolist() for mask in masks] == [
+        [False, False, True],
+        [True, False, False],
+        [False, True, False],
+    ]
+    assert (dataset.name, dataset.is_stand_in, dataset.scale) == ("ogbn-arxiv", False, None)
+
+
+def test_reddit_is_read_by_pygs_loader_when_its_files_are_there(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match=r"no --root was given.*reddit-like"):
+        load_dataset("Reddit")
+    with pytest.raises(FileNotFoundError, match=r"reddit_data\.npz is missing"):
+        load_dataset("Reddit", root=tmp_path)
+    raw = tmp_path / "Reddit" / "raw"
+    raw.mkdir(parents=True)
+    edges = scipy.sparse.coo_matrix((np.ones(2), ([0, 1], [1, 2])), shape=(3, 3))
+    scipy.sparse.save_npz(raw / "reddit_graph.npz", edges)
+    np.savez(
+        raw / "reddit_data.npz",
+        feature=np.eye(3),
+        label=np.array([0, 1, 1]),
+        node_types=np.array([1, 2, 3]),
+    )
+    dataset = load_dataset("reddit", root=tmp_path)
+    assert (dataset.data.num_nodes, dataset.data.num_edges, dataset.num_classes) == (3, 2, 2)
+    assert dataset.data.val_mask.tolist() == [False, True, False]
+
+    def refuse(root: str) -> None:
+        raise OSError("network is unreachable")
+
+    monkeypatch.setattr(datasets, "Reddit", refuse)
+    with pytest.raises(ConnectionError, match=r"Reddit cannot be downloaded .*unreachable"):
+        load_dataset("Reddit", root=tmp_path / "other", download=True)
+
+
 def test_reading_a_real_set_needs_scipy_and_says_how_to_get_it(tmp_path, monkeypatch):
     write_planetoid_files(tmp_path / "Cora" / "raw", "cora")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -355,6 +432,10 @@ def test_reading_a_real_set_needs_scipy_and_says_how_to_get_it(tmp_path, monkeyp
             {"name": "cora-like", "scale": 0.001},
             r"leaves 3 nodes for the 7 classes.*at least 0\.0207",
         ),
+        (
+            {"name": "reddit-like", "scale": 0.005},
+            r"leaves 1165 nodes for 573079 edges of reddit-like; .*at least 0\.0085",
+        ),
         ({"name": "cora-like", "seed": -1}, "seed=-1 must not be negative"),
         ({"name": "KarateClub", "scale": 0.5}, "scale=0.5 with KarateClub: only the '-like'"),
     ],
@@ -362,6 +443,12 @@ def test_reading_a_real_set_needs_scipy_and_says_how_to_get_it(tmp_path, monkeyp
 def test_a_bad_argument_is_refused(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         load_dataset(**arguments)
+
+
+def test_the_scale_is_in_the_record_and_the_largest_sets_have_a_small_one_by_default(loaded):
+    assert loaded["products-like"].to_dict()["scale"] == 0.01
+    assert loaded["cora-like"].to_dict()["scale"] == 1.0
+    assert load_dataset("KarateClub", scale=1).scale is None
 
 
 def test_a_stand_in_is_never_called_by_the_real_name():
