@@ -29,6 +29,9 @@ LEAVES = {
     "_merge",
     "_rank_views",
     "_speedscope",
+    "_compile_records",
+    "_compile_tables",
+    "_compile_report",
 }
 CAPTURE = {
     "_device",
@@ -46,6 +49,12 @@ CAPTURE = {
     "_timing",
     "_stats",
     "_isolation",
+    "_dynamo",
+    "_dynamo_records",
+    "_compile_compare",
+    "_compile_workload",
+    "_compile_study",
+    "_compile_run",
 }
 DOORS = {"profile", "profiler", "benchmark", "nvtx", "utils", "compilation"}
 TOP = {"__init__", "__main__", "_runner", "_report", "_rank_files"}
@@ -120,3 +129,30 @@ def test_importing_is_cheap_and_pulls_in_nothing_heavy():
         if float(spent) < 0.15:
             return
     assert float(spent) < 0.4
+
+
+def test_only_two_modules_know_dynamo():
+    users = {file.stem for file in SOURCE.glob("*.py") if "torch._dynamo" in _imported(file)}
+    assert users == {"_dynamo", "_dynamo_records"}
+
+
+def _imported(file: Path) -> set[str]:
+    """Names of all modules that a file imports, with the packages they are in."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return {name[: len("torch._dynamo")] for name in names if name}
+
+
+def test_the_compiler_is_imported_at_the_first_use():
+    probe = (
+        "import sys, gnnprof; before = 'gnnprof.compilation' in sys.modules; "
+        "print(before, callable(gnnprof.compile_benchmark), 'compile_benchmark' in dir(gnnprof))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", probe], check=True, capture_output=True, text=True
+    ).stdout
+    assert out.split() == ["False", "True", "True"]

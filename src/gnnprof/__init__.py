@@ -1,5 +1,7 @@
 """Drop-in, better torch_geometric.profile: every microsecond of a GNN lands in a named row."""
 
+from typing import TYPE_CHECKING, Any
+
 from gnnprof._records import BenchmarkResult, ProfileRow, Timing
 from gnnprof._stats import (
     CPUStats,
@@ -35,6 +37,9 @@ from gnnprof.utils import (
     get_model_size,
 )
 
+if TYPE_CHECKING:
+    from gnnprof.compilation import CompileReport, CompileRow, compile_benchmark
+
 __all__ = [  # noqa: RUF022 (the names of torch_geometric.profile first, in its order)
     "profileit",
     "timeit",
@@ -66,8 +71,27 @@ __all__ = [  # noqa: RUF022 (the names of torch_geometric.profile first, in its 
     "MPSStatsSummary",
     "BenchmarkResult",
     "Timing",
+    "compile_benchmark",
+    "CompileReport",
+    "CompileRow",
     "__version__",
 ]
 
 classes = __all__[:17]
 """The names of `torch_geometric.profile`, for docs pages that loop over `classes`."""
+
+
+_OF_COMPILATION = ("compile_benchmark", "CompileReport", "CompileRow")
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch's compiler at its first use; importing that takes a second."""
+    if name in _OF_COMPILATION:
+        from gnnprof import compilation
+
+        return getattr(compilation, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
+
 
 def mean(samples: Sequence[float]) -> float:
     """Arithmetic mean, summed without rounding loss.
@@ -188,3 +190,124 @@ def _refuse_empty(samples: Sequence[float]) -> None:
 def _refuse_confidence(confidence: float) -> None:
     if not 0 < confidence < 1:
         raise ValueError(f"'confidence' must lie between 0 and 1, both excluded (got {confidence})")
+
+
+# -- comparing two series --------------------------------------------------------------------------
+
+LEAST_DIFFERENCE = 0.02
+"""Ratios closer to 1 than this are never called a difference.
+
+Where the linker, the allocator and the environment happen to put things moves a program's speed by
+some percent, and does so in every round of a process alike: Mytkowicz et al., "Producing Wrong Data
+Without Doing Anything Obviously Wrong!", ASPLOS 2009. No number of rounds shows it.
+"""
+
+_RESAMPLES = 2000
+_LEAST_FOR_GROUPS = 10
+_LEAST_SHARE = 0.15  # of the samples in the smaller of two groups
+_LEAST_GAP = 6.0  # distance of two groups in units of their spread (Ashman's D)
+_LEAST_APART = 1.2  # ratio of the centres of two groups
+
+
+def paired_ratio_interval(
+    numerators: Sequence[float],
+    denominators: Sequence[float],
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """Median of the ratios of paired samples, and its bootstrap interval.
+
+    Pairs that were measured next to each other share the state of the machine, so that drift
+    cancels in their ratio. The interval holds the middle `confidence` of the medians of 2,000
+    resamples of the ratios with replacement: the percentile bootstrap of Efron and Tibshirani, "An
+    Introduction to the Bootstrap" (1993), chapter 13. The same samples and seed give the same
+    interval.
+
+    Args:
+        numerators: Positive samples, at least :func:`min_samples` of the confidence.
+        denominators: As many positive samples, pair by pair.
+        confidence: Probability of the interval, between 0 and 1 (exclusive).
+        seed: Of the resampling.
+
+    Returns:
+        ``(median, low, high)`` of numerator / denominator.
+
+    Raises:
+        ValueError: If the series differ in length, are too short for the confidence, or hold a
+            number that is not positive.
+    """
+    _refuse_confidence(confidence)
+    if len(numerators) != len(denominators):
+        raise ValueError(
+            f"paired samples must be equally many (got {len(numerators)} and {len(denominators)})"
+        )
+    if len(numerators) < min_samples(confidence):
+        raise ValueError(
+            f"an interval of confidence {confidence} needs at least {min_samples(confidence)} "
+            f"pairs of samples (got {len(numerators)})"
+        )
+    wrong = [x for x in (*numerators, *denominators) if not x > 0]
+    if wrong:
+        raise ValueError(f"a ratio needs positive samples (got {wrong[0]})")
+    ratios = np.asarray(numerators, dtype=np.float64) / np.asarray(denominators, dtype=np.float64)
+    draws = np.random.default_rng(seed).choice(ratios, size=(_RESAMPLES, len(ratios)))
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(np.median(draws, axis=1), [tail, 1 - tail])
+    return float(np.median(ratios)), float(low), float(high)
+
+
+def half_width(low: float, high: float) -> float:
+    """How far an interval of ratios reaches from 1: 0.03 for (0.99, 1.03), and for (1/1.03, 1).
+
+    Args:
+        low: Positive lower end.
+        high: Upper end.
+    """
+    return max(low, high, 1 / low, 1 / high) - 1
+
+
+def verdict(low: float, high: float, floor: float = 0.0) -> str:
+    """Say what an interval of the ratio old / new means against a noise floor.
+
+    Args:
+        low: Lower end of the interval.
+        high: Upper end.
+        floor: Relative difference that noise alone makes, as :func:`half_width` gives it;
+            :data:`LEAST_DIFFERENCE` where that is more.
+
+    Returns:
+        'faster' if the whole interval lies above ``1 + floor``, 'slower' if it lies below
+        ``1 / (1 + floor)``, otherwise 'undecided'.
+    """
+    bound = 1 + max(floor, LEAST_DIFFERENCE)
+    if low > bound:
+        return "faster"
+    return "slower" if high < 1 / bound else "undecided"
+
+
+def is_bimodal(samples: Sequence[float]) -> bool:
+    """Tell whether samples fall into two groups that are clearly apart.
+
+    The logarithms are split where the squared distances to the two means are least. The groups
+    count as two if each holds 15 % of the samples, their centres are a factor of 1.2 apart, and
+    Ashman's D, ``sqrt(2) |m1 - m2| / sqrt(s1**2 + s2**2)``, exceeds 6; Ashman, Bird and Zepf,
+    "Detecting Bimodality in Astronomical Datasets" (1994), ask for 2 of groups known beforehand,
+    which the best split of a uniform distribution exceeds with 3.5.
+
+    Args:
+        samples: Positive numbers; fewer than 10 are never called bimodal.
+    """
+    if len(samples) < _LEAST_FOR_GROUPS:
+        return False
+    ordered = np.sort(np.log(np.asarray(samples, dtype=np.float64)))
+    least = max(2, math.ceil(_LEAST_SHARE * len(ordered)))
+
+    def within(split: int) -> float:
+        inside = split * ordered[:split].var() + (len(ordered) - split) * ordered[split:].var()
+        return float(inside)
+
+    where = min(range(least, len(ordered) - least + 1), key=within)
+    left, right = ordered[:where], ordered[where:]
+    apart = float(right.mean() - left.mean())
+    spread = math.sqrt(float(left.var() + right.var()))
+    return apart > math.log(_LEAST_APART) and math.sqrt(2) * apart > _LEAST_GAP * spread

@@ -1,0 +1,321 @@
+"""Measures one mode of torch.compile: compile, compare with eager, time in rounds, look closer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from gnnprof import _dynamo, _statistics
+from gnnprof._compile_compare import Effect, Errors, compare
+from gnnprof._compile_records import PHASES, CompileRow, PhaseTiming, SizeTiming
+from gnnprof._compile_study import Study
+from gnnprof._compile_workload import Candidate, paired_rounds, series
+from gnnprof._dynamo_records import INDUCTOR, Compilation, Watch, effective_mode
+from gnnprof._tensors import iter_tensors
+
+_MOST_WARMUPS = 8  # beyond those asked for, while calls still compile
+
+
+def measure_mode(study: Study, mode: str, dynamic: bool | None, folder: Path | None) -> CompileRow:
+    """Measure one mode; whatever goes wrong in it becomes the row's status and reason.
+
+    Args:
+        study: Eager's side, whose own row has been measured.
+        mode: As torch.compile takes it.
+        dynamic: As torch.compile takes it.
+        folder: Where the compiler's files shall lie; None for an empty folder of its own.
+    """
+    run = _ModeRun(study, mode, dynamic)
+    try:
+        with _dynamo.compilers_warnings_ignored():
+            _attempt(run, folder)
+    except Exception as error:  # noqa: BLE001  # a mode that fails is a row with its reason
+        status, reason = _dynamo.failure(error)
+        run.give_up(status, reason)
+    finally:
+        _dynamo.start_afresh()
+    row = CompileRow(
+        **{
+            "mode": mode,
+            "effective_mode": None,
+            "dynamic": dynamic,
+            "fullgraph": study.plan.fullgraph,
+            "phase": study.workload.main_phase,
+            "eager_peak_memory": study.eager_peak,
+            **run.facts,
+            "reason": "; ".join(run.notes) or None,
+        }
+    )
+    return replace(row, break_even_calls=_break_even(row))
+
+
+def _attempt(run: _ModeRun, folder: Path | None) -> None:
+    """Measure one mode, and once more with dynamic output shapes where fullgraph wants them."""
+    try:
+        run.measure(folder)
+        return
+    except Exception as error:
+        if not (run.fullgraph and _dynamo.wants_dynamic_output_shapes(error)):
+            raise
+        _, reason = _dynamo.failure(error)
+    run.facts.clear()
+    run.notes[:] = [
+        f"compiled with {_dynamo.DYNAMIC_OUTPUT_SHAPES}, without which fullgraph=True fails "
+        f"({reason})"
+    ]
+    with _dynamo.dynamic_output_shapes():
+        run.measure(folder)
+
+
+class _ModeRun:
+    """One mode from its first call to its last.
+
+    Attributes:
+        facts: Fields of the row, put in as soon as they are known, so that an error later on
+            leaves what came before it.
+        notes: Parts of the row's reason.
+        fullgraph: Whether the mode is compiled with fullgraph=True.
+    """
+
+    def __init__(self, study: Study, mode: str, dynamic: bool | None) -> None:
+        self.facts: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.fullgraph = study.plan.fullgraph
+        self._study = study
+        self._plan = study.plan
+        self._mode = mode
+        self._dynamic = dynamic
+
+    def give_up(self, status: str, reason: str) -> None:
+        """Take back the times, which are worth nothing now, and say why."""
+        self.facts.update(dict.fromkeys(PHASES))
+        self.facts["status"] = status
+        self.notes.insert(0, reason)
+
+    def measure(self, folder: Path | None) -> None:
+        """Compile, compare, time and look closer."""
+        if self._study.eval_reference is not None and not self._agrees_in_eval():
+            return
+        # A folder with files in it is one that an earlier process has filled.
+        filled = folder is not None and folder.exists() and any(folder.iterdir())
+        with _dynamo.private_cache(folder) as used:
+            _dynamo.start_afresh()
+            candidate = self._candidate(self._study.copy())
+            watch = Watch()
+            if not self._first_call_agrees(candidate):
+                self._note_compilation(watch.read(), filled)
+                return
+            self._warm_up(candidate, watch)
+            did = watch.read()
+            self._note_compilation(did, filled)
+            self._time(candidate, did, watch)
+            self._look_closer(candidate)
+            self._measure_sizes(candidate, watch)
+            self.facts["status"] = self.facts.get("status", "ok")
+            if self._plan.warm and not filled and self._plan.backend == INDUCTOR:
+                self.facts["compile_seconds_warm"] = self._compile_again(used)
+
+    def _candidate(self, module: nn.Module) -> Candidate:
+        wrapped = _dynamo.compiled(
+            module,
+            self._mode,
+            dynamic=self._dynamic,
+            fullgraph=self._plan.fullgraph,
+            backend=self._plan.backend,
+        )
+        return Candidate(module, self._study.workload, wrapped)
+
+    # -- is it right? ------------------------------------------------------------------------------
+
+    def _agrees_in_eval(self) -> bool:
+        """Compare in eval mode, in a compilation of its own with files of its own."""
+        assert self._study.eval_reference is not None
+        with _dynamo.private_cache():
+            _dynamo.start_afresh()
+            watch = Watch()
+            effect, _ = self._candidate(self._study.copy().eval()).observe(self._plan.seed)
+            self.facts["compile_seconds_comparison"] = watch.read().seconds
+        return self._accept(self._study.eval_reference, effect, "eval")
+
+    def _first_call_agrees(self, candidate: Candidate) -> bool:
+        effect, seconds = candidate.observe(self._plan.seed)
+        self.facts["first_call_seconds"] = seconds
+        if self._study.reference.random:  # compared in eval mode already
+            return True
+        return self._accept(self._study.reference, effect, "as timed")
+
+    def _accept(self, reference: Effect, effect: Effect, compared_in: str) -> bool:
+        if reference.random:
+            self.notes.append("not compared with eager: the model is random in eval mode, too")
+            return True
+        if not reference.tells_something:
+            self.notes.append("not compared with eager: the call returns no tensor")
+            return True
+        errors = compare(reference, effect, self._plan.tolerance, self._study.reference_in_float64)
+        self.facts.update(_figures_of(errors), compared_in=compared_in)
+        if errors.wrong is None:
+            return True
+        self.give_up("wrong_result", errors.wrong)
+        return False
+
+    # -- how long does it take? --------------------------------------------------------------------
+
+    def _warm_up(self, candidate: Candidate, watch: Watch) -> None:
+        """Run the calls that were asked for, then on until a call compiles nothing."""
+        for number in range(self._plan.warmup + _MOST_WARMUPS):
+            before = watch.read().seconds
+            candidate.lap()
+            compiled_more = watch.read().seconds > before
+            if number >= self._plan.warmup - 2 and not compiled_more:
+                return
+
+    def _note_compilation(self, did: Compilation, filled: bool) -> None:
+        effective, reasons = effective_mode(
+            self._mode, self._plan.backend, self._study.workload.device, did
+        )
+        self.notes.extend(reasons)
+        self.facts.update(
+            effective_mode=effective,
+            graphs=did.graphs,
+            graph_breaks=did.break_count,
+            breaks=did.breaks,
+            recompiles=did.recompile_count,
+            recompile_reasons=did.recompiles,
+            cudagraph_skips=did.cudagraph_skips,
+            kernels=did.kernels,
+            compile_seconds_cold=None if filled else did.seconds,
+            compile_seconds_warm=did.seconds if filled else None,
+        )
+
+    def _time(self, candidate: Candidate, did: Compilation, watch: Watch) -> None:
+        compiled, eager = paired_rounds(candidate, self._study.eager, self._plan.rounds)
+        phases = self._study.workload.phases
+        self.facts.update(self._study.timings(compiled, eager, phases, floors=True))
+        main = series(compiled, self._study.workload.main_phase)
+        self.facts["bimodal"] = _statistics.is_bimodal(main)
+        late = watch.read().seconds - did.seconds
+        if late > 0:
+            self.notes.append(f"{late:.2f} s of compiling fell into the timed rounds")
+
+    def _look_closer(self, candidate: Candidate) -> None:
+        self.facts["peak_memory"] = candidate.peak_memory()
+        if self._plan.backend == INDUCTOR:
+            self.facts["kernel_launches"] = candidate.kernel_launches()
+
+    def _compile_again(self, folder: Path) -> float:
+        """Compile from the files on disk; nothing of the first time is left in memory."""
+        with _dynamo.private_cache(folder):
+            _dynamo.start_afresh()
+            watch = Watch()
+            candidate = self._candidate(self._study.copy())
+            for _ in range(self._plan.warmup):
+                candidate.lap()
+            return watch.read().seconds
+
+    # -- other sizes -------------------------------------------------------------------------------
+
+    def _measure_sizes(self, candidate: Candidate, watch: Watch) -> None:
+        known = {_shapes(self._study.workload.args)}
+        limited: tuple[str, ...] = ()
+        first_limited = ""
+        sizes: list[SizeTiming] = []
+        for label, args in self._plan.sizes:
+            size, did = self._measure_size(candidate, label, args)
+            shapes = _shapes(args)
+            if did.limited and not limited:
+                first_limited = label
+            limited += did.limited
+            fell_back = bool(limited) and shapes not in known
+            if not limited:
+                known.add(shapes)
+            sizes.append(replace(size, fell_back=fell_back))
+            self.facts["sizes"] = tuple(sizes)
+            if self.facts.get("status") == "wrong_result":
+                break
+        if sizes:
+            self._note_sizes(watch.read(), first_limited)
+
+    def _measure_size(
+        self, candidate: Candidate, label: str, args: tuple[Any, ...]
+    ) -> tuple[SizeTiming, Compilation]:
+        study = self._study
+        watch = Watch()
+        timing = None
+        try:
+            workload = study.eager.on(study.workload.with_inputs(args)).draw_cotangents(
+                self._plan.seed
+            )
+            for one in (candidate, study.eager):
+                _restore(one.module, study.model)
+            eager, other = study.eager.on(workload), candidate.on(workload)
+            timing = self._timed_size(eager, other, label)
+        except Exception as error:  # noqa: BLE001  # a size that fails is told in its row
+            self.notes.append(f"size {label!r} failed: {_dynamo.failure(error)[1]}")
+        did = watch.read()
+        return SizeTiming(label, did.seconds, did.recompile_count, False, timing), did
+
+    def _timed_size(self, eager: Candidate, other: Candidate, label: str) -> PhaseTiming | None:
+        reference, _ = eager.observe(self._plan.seed)
+        effect, _ = other.observe(self._plan.seed)
+        if not reference.random:
+            errors = compare(reference, effect, self._plan.tolerance)
+            if errors.wrong is not None:
+                self.give_up("wrong_result", f"size {label!r}: {errors.wrong}")
+                return None
+        for _ in range(self._plan.warmup - 1):
+            eager.lap()
+            other.lap()
+        compiled, plain = paired_rounds(other, eager, self._plan.rounds)
+        phase = self._study.workload.main_phase
+        return self._study.timings(compiled, plain, [phase], floors=True)[phase]
+
+    def _note_sizes(self, did: Compilation, first_limited: str) -> None:
+        """Count what the sizes added; the breaks stay those of the first size."""
+        self.facts.update(
+            graphs=did.graphs,
+            recompiles=did.recompile_count,
+            recompile_reasons=did.recompiles,
+        )
+        if did.limited:
+            effective, reasons = effective_mode(
+                self._mode, self._plan.backend, self._study.workload.device, did
+            )
+            self.facts["effective_mode"] = effective
+            self.notes.insert(0, f"from size {first_limited!r} on: {reasons[-1]}")
+
+
+def _break_even(row: CompileRow) -> int | None:
+    """Calls after which the seconds of a cold compile are won back."""
+    timing = row.timing
+    if timing is None or timing.verdict != "faster" or row.compile_seconds_cold is None:
+        return None
+    gain = timing.eager_median - timing.median
+    return math.ceil(row.compile_seconds_cold / gain) if gain > 0 else None
+
+
+def _figures_of(errors: Errors) -> dict[str, float | None]:
+    return {
+        "max_abs_error": errors.max_abs,
+        "max_rel_error": errors.max_rel,
+        "max_abs_error_grad": errors.max_abs_grad,
+        "max_rel_error_grad": errors.max_rel_grad,
+    }
+
+
+def _restore(module: nn.Module, original: nn.Module) -> None:
+    """Give a copy the weights and buffers of the original again, in the tensors it has."""
+    with torch.no_grad():
+        for target, source in (
+            *zip(module.parameters(), original.parameters(), strict=True),
+            *zip(module.buffers(), original.buffers(), strict=True),
+        ):
+            target.copy_(source)
+
+
+def _shapes(args: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(tensor.shape) for tensor in iter_tensors(args))

@@ -1,0 +1,184 @@
+"""Eager's side of the comparison: what the model does, how long it takes, how noisy that is."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from gnnprof import _statistics
+from gnnprof._compile_compare import Effect, Tolerance
+from gnnprof._compile_records import EAGER, CompileRow, NoiseFloor, PhaseTiming
+from gnnprof._compile_workload import (
+    Candidate,
+    Laps,
+    Workload,
+    doubled,
+    paired_rounds,
+    refuse_changed_inputs,
+    series,
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to measure every mode.
+
+    Attributes:
+        fullgraph: As torch.compile takes it.
+        backend: As torch.compile takes it.
+        rounds: Samples of each phase.
+        warmup: Calls before those, the first one included.
+        tolerance: What may differ from eager.
+        cache_dir: Folder for the compiler's files; None for an empty one each time.
+        warm: Whether to compile once more from the files of the first time.
+        seed: Of the random state that every compared call starts from, and of the bootstrap.
+        sizes: Labels and positional arguments of the other sizes.
+    """
+
+    fullgraph: bool
+    backend: str | Callable[..., Any]
+    rounds: int
+    warmup: int
+    tolerance: Tolerance
+    cache_dir: Path | None
+    warm: bool
+    seed: int
+    sizes: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+
+
+class Study:
+    """Eager's side: what it does, how long it takes, how much of a difference is noise.
+
+    Args:
+        model: The user's model, of which copies are measured.
+        workload: What to do with the copies.
+        plan: How to measure.
+    """
+
+    def __init__(self, model: nn.Module, workload: Workload, plan: Plan) -> None:
+        refuse_changed_inputs(Candidate(copy.deepcopy(model), workload.on_clones()))
+        self.model = model
+        self.plan = plan
+        self.workload = Candidate(self.copy(), workload).draw_cotangents(plan.seed)
+        self.reference, _ = self._observed(training=None)
+        self.eval_reference: Effect | None = None
+        if self.reference.random:
+            self.eval_reference, _ = self._observed(training=False)
+        self._precise: list[Effect | None] = []
+        self.eager = Candidate(self.copy(), self.workload)
+        self._floors: dict[str, float] = {}
+        self.eager_peak: int | None = None
+
+    # -- eager against eager -----------------------------------------------------------------------
+
+    def eager_row(self) -> tuple[CompileRow, NoiseFloor]:
+        """Time two eager copies side by side: what two equal programs differ by on this machine."""
+        other = Candidate(self.copy(), self.workload)
+        for _ in range(self.plan.warmup):
+            self.eager.lap()
+            other.lap()
+        first, second = paired_rounds(self.eager, other, self.plan.rounds)
+        self.eager_peak = self.eager.peak_memory()
+        timings = self.timings(second, first, self.workload.phases)
+        phase = self.workload.main_phase
+        self._floors = {
+            name: _statistics.half_width(timing.speedup_low or 1.0, timing.speedup_high or 1.0)
+            for name, timing in timings.items()
+        }
+        main = timings[phase]
+        ratio, low, high = _statistics.paired_ratio_interval(
+            main.eager_samples, main.samples, seed=self.plan.seed
+        )
+        floor = NoiseFloor(
+            main.eager_samples, main.samples, ratio, low, high, _statistics.half_width(low, high)
+        )
+        row = CompileRow(
+            mode=EAGER,
+            effective_mode=EAGER,
+            dynamic=None,
+            fullgraph=False,
+            status="ok",
+            reason=None,
+            phase=phase,
+            kernel_launches=None if self._on_cpu else self.eager.kernel_launches(),
+            peak_memory=self.eager_peak,
+            eager_peak_memory=self.eager_peak,
+            bimodal=_statistics.is_bimodal(main.samples),
+            forward=timings.get("forward"),
+            backward=timings.get("backward"),
+            step=timings.get("step"),
+        )
+        return row, floor
+
+    # -- what the parts of a run share -------------------------------------------------------------
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self.workload.device.type == "cpu"
+
+    def copy(self) -> nn.Module:
+        """Return a fresh copy of the user's model."""
+        return copy.deepcopy(self.model)
+
+    def _observed(self, training: bool | None) -> tuple[Effect, float]:
+        module = self.copy()
+        if training is not None:
+            module.train(training)
+        return Candidate(module, self.workload).observe(self.plan.seed)
+
+    def reference_in_float64(self) -> Effect | None:
+        """Eager's effect in float64, computed at the first need; None if the model has no such."""
+        if not self._precise:
+            self._precise.append(self._observed_in_float64())
+        return self._precise[0]
+
+    def _observed_in_float64(self) -> Effect | None:
+        training = False if self.eval_reference is not None else self.model.training
+        try:
+            module = self.copy().double().train(training)
+            args, kwargs = doubled((self.workload.args, dict(self.workload.kwargs)))
+            work = replace(
+                self.workload,
+                args=args,
+                kwargs=kwargs,
+                cotangents=tuple(one.double() for one in self.workload.cotangents),
+            )
+            return Candidate(module, work).observe(self.plan.seed)[0]
+        except Exception:  # noqa: BLE001  # whatever the user's code raises: there is no reference
+            return None
+
+    def timings(
+        self, compiled: Laps, eager: Laps, phases: Sequence[str], *, floors: bool = False
+    ) -> dict[str, PhaseTiming]:
+        """Turn paired samples into records, judged against the noise floors if asked to."""
+        return {
+            phase: self._timing(
+                series(compiled, phase),
+                series(eager, phase),
+                self._floors.get(phase, 0.0) if floors else 0.0,
+            )
+            for phase in phases
+        }
+
+    def _timing(
+        self, compiled: tuple[float, ...], eager: tuple[float, ...], floor: float
+    ) -> PhaseTiming:
+        speedup, low, high = _statistics.paired_ratio_interval(eager, compiled, seed=self.plan.seed)
+        median_low, median_high = _statistics.median_interval(compiled) or (None, None)
+        return PhaseTiming(
+            samples=compiled,
+            eager_samples=eager,
+            median=_statistics.median(compiled),
+            median_low=median_low,
+            median_high=median_high,
+            eager_median=_statistics.median(eager),
+            speedup=speedup,
+            speedup_low=low,
+            speedup_high=high,
+            verdict=_statistics.verdict(low, high, floor),
+        )
