@@ -1,0 +1,145 @@
+"""The second process of a case: what compiling costs when the compiled code is on disk already.
+
+On the CPU it is forked from the first one when that has imported everything and compiled nothing of
+the case, so that neither imports nor the start of the compiler are paid twice; it then waits. On an
+accelerator, whose context does not survive a fork, it is a new interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+if not __package__:  # run as a script
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from benchmark.compile.case_record import Job, first_line
+from benchmark.compile.lifeline import end_with_parent
+from benchmark.compile.phases import INFERENCE_CACHE, compiled, utilisation, workload_settings
+from benchmark.compile.tasks import build_workload
+from gnnprof import _device, _dynamo
+from gnnprof._dynamo_records import Watch
+
+PATIENCE = 600.0
+"""Seconds after which the second process is given up; it reads what took the first one minutes."""
+
+
+class WarmProcess:
+    """The second process, made early and used late.
+
+    Args:
+        job: The case.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._forked = _fork(job) if job.case.device == "cpu" else None
+
+    def measure(self) -> Mapping[str, Any]:
+        """Let it compile, and return `compile_seconds` and `first_call_seconds`.
+
+        Raises:
+            RuntimeError: If it failed, with its reason.
+        """
+        text = _ask_new(self._job) if self._forked is None else _ask_forked(*self._forked)
+        answer: dict[str, Any] = json.loads(text) if text else {"error": "it ended early"}
+        if "error" in answer:
+            raise RuntimeError(f"the second process: {answer['error']}")
+        return answer
+
+
+def compile_again(job: Job) -> dict[str, Any]:
+    """Compile the case's forward pass in this process with what lies in the case's cache.
+
+    Returns:
+        `compile_seconds` by Dynamo's own timers, `first_call_seconds` by the clock, and `busy`: the
+        seconds of further calls.
+    """
+    torch.set_num_threads(job.case.threads)
+    workload = build_workload(workload_settings(job))
+    workload.model.eval()
+    with _dynamo.private_cache(job.inductor_cache / INFERENCE_CACHE), workload.dynamo():
+        model, watch = compiled(workload, job.case), Watch()
+        stop = _device.start_timer(workload.device)
+        with torch.no_grad():
+            model(*workload.args, **workload.kwargs)
+        seconds = {"compile_seconds": watch.read().seconds, "first_call_seconds": stop()}
+        return {**seconds, "busy": asdict(utilisation(model, workload))}
+
+
+def _fork(job: Job) -> tuple[int, int, int]:
+    """Fork the process; return its id and the ends of the pipes that start it and that answer."""
+    start_read, start_write = os.pipe()
+    answer_read, answer_write = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.close(start_write)
+        os.close(answer_read)
+        _serve(job, parent, start_read, answer_write)
+    os.close(start_read)
+    os.close(answer_write)
+    return pid, start_write, answer_read
+
+
+def _serve(job: Job, parent: int, start: int, answer: int) -> NoReturn:
+    """Be the forked process: wait, compile, answer, end without what the parent has to clean up."""
+    end_with_parent(parent)
+    if os.read(start, 1) == b"":  # the parent needs it no more
+        os._exit(0)
+    os.write(answer, _answer(job).encode())
+    os._exit(0)
+
+
+def _answer(job: Job) -> str:
+    try:
+        return json.dumps(compile_again(job))
+    except Exception as error:  # noqa: BLE001  # the end of a process; the other one reports it
+        traceback.print_exc()
+        return json.dumps({"error": first_line(error)})
+
+
+def _ask_forked(pid: int, start: int, answer: int) -> str:
+    os.write(start, b"1")
+    os.close(start)
+    with os.fdopen(answer, encoding="utf-8") as file:
+        # Its end of the pipe closes when it ends, however it does.
+        ready, _, _ = select.select([file], [], [], PATIENCE)
+        if not ready:
+            os.kill(pid, signal.SIGKILL)
+        text = file.read()
+    os.waitpid(pid, 0)
+    return text
+
+
+def _ask_new(job: Job) -> str:
+    """Start a new interpreter on the same job."""
+    command = [sys.executable, str(Path(__file__)), str(job.scratch / "job.json")]
+    answer = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, timeout=PATIENCE, check=False
+    )
+    return answer.stdout.strip().rpartition("\n")[2]
+
+
+def main() -> None:
+    """Be the new interpreter: answer on the last line of stdout."""
+    end_with_parent(os.getppid())
+    job = Job.from_dict(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    _dynamo.start_compiler(_device.resolve_device(job.case.device), with_backward=False)
+    print(_answer(job))
+
+
+if __name__ == "__main__":
+    main()
