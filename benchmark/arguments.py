@@ -81,7 +81,9 @@ def add_data_flags(parser: argparse.ArgumentParser) -> None:
     )
     add_switch(parser, "--download", "fetch real data into --root when it is not there")
     group.add_argument(
-        "--scale", type=POSITIVE, default=1.0, help="factor on the size of a stand-in (default: 1)"
+        "--scale",
+        type=POSITIVE,
+        help="factor on the size of a stand-in (default: each one's own, 1 for most)",
     )
     group.add_argument(
         "--cache", type=Path, help="folder to keep generated stand-ins in (default: none)"

@@ -63,7 +63,7 @@ class Settings:
     dataset: str
     root: Path | None
     download: bool
-    scale: float
+    scale: float | None
     cache: Path | None
     random_splits: bool
     no_normalize_features: bool
@@ -99,7 +99,7 @@ class Settings:
             settings,
             runs=1,
             epochs=min(settings.epochs, SMOKE_EPOCHS),
-            scale=min(settings.scale, SMOKE_SCALE) if shrinks else settings.scale,
+            scale=min(settings.scale or 1.0, SMOKE_SCALE) if shrinks else settings.scale,
         )
 
 
