@@ -114,6 +114,8 @@ def test_both_packages_still_do_what_was_recorded(name):
     before = recorded_answers(name)
     # What crashes is not done again: it would take the test with it.
     for package in ("gnnprof",) if name in SIDE_BY_SIDE.CRASHING else SIDE_BY_SIDE.PACKAGES:
+        # The reference counts what other tests left compiled in the process, and fails on it.
+        see = SIDE_BY_SIDE.seen_apart if name == "gc-views" else SIDE_BY_SIDE.seen
         with cpu_threads(1):
-            now = SIDE_BY_SIDE.seen(name, package)
+            now = see(name, package)
         assert comparable(now, name, package) == comparable(before[package], name, package)

@@ -281,8 +281,30 @@ def recommendation(rows: Sequence[CompileRow]) -> str:
     if not compiled:
         return "Only eager was measured: nothing to recommend."
     faster = [row for row in compiled if row.verdict == "faster"]
-    text = _use(_best(faster)) if faster else _stay_eager(compiled)
+    agreed = [row for row in faster if not _disagreeing(row, compiled)]
+    if agreed:
+        text = _use(_best(agreed))
+    else:
+        text = _measure_again(faster[0], compiled) if faster else _stay_eager(compiled)
     return " ".join([text, *_about_breaks(compiled), *_about_failures(compiled)])
+
+
+def _disagreeing(row: CompileRow, compiled: Sequence[CompileRow]) -> list[CompileRow]:
+    """The rows that ran the same way as a faster one and were not faster."""
+
+    def setting(one: CompileRow) -> tuple[str | None, bool | None, bool]:
+        return one.effective_mode, one.dynamic, one.fullgraph
+
+    alike = [one for one in compiled if setting(one) == setting(row) and one.verdict is not None]
+    return [one for one in alike if one.verdict != "faster"]
+
+
+def _measure_again(row: CompileRow, compiled: Sequence[CompileRow]) -> str:
+    others = _names(_disagreeing(row, compiled))
+    return (
+        f"Stay eager for now: {_mode(row)} was faster ({row.speedup:.2f}x), but {others} ran the "
+        "same way and was not; measure again with more rounds."
+    )
 
 
 def _best(faster: Sequence[CompileRow]) -> CompileRow:

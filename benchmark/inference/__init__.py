@@ -1,0 +1,1 @@
+"""Layer-wise, sampled and full-batch inference: the driver script."""

@@ -1,0 +1,1 @@
+"""Graph classification: flat and hierarchical networks, their accuracy, time and memory."""

@@ -1,0 +1,1 @@
+"""Throughput of neighbour sampling: the driver script."""

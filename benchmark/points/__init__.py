@@ -1,0 +1,1 @@
+"""Classification of point clouds: PointCNN, PointNet++, EdgeCNN, MPNN and SplineCNN."""

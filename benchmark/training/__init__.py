@@ -1,0 +1,1 @@
+"""Training of sampled mini-batches: the driver script."""

@@ -1,0 +1,77 @@
+"""Every benchmark script has a smoke size, and a test file that runs it."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+BENCHMARK = TESTS.parent / "benchmark"
+
+RUN_IN = {
+    "": {"demo": "test_demo", "overhead": "test_overhead"},
+    "citation": {"accuracy": "test_accuracy", "*": "test_citation"},
+    "points": {"*": "test_points"},
+    "kernel": {"*": "test_kernel"},
+    "loader": {"*": "test_loader"},
+    "training": {"*": "test_drivers"},
+    "inference": {"*": "test_drivers"},
+    "multi_gpu": {"*": "test_multi_gpu"},
+    "compile": {
+        "experiment": "test_compile_study",
+        "sweep": "test_compile_study",
+        "table": "test_compile_table",
+    },
+}
+"""Folder -> script -> the test file that runs it in smoke size; '*' is all others of the folder."""
+
+NOT_BENCHMARKS = {
+    "compile/analyze.py": "reads records; test_analyze runs it on made ones",
+    "compile/child.py": "a process of the sweep; test_experiment runs it",
+    "compile/warm.py": "a process of the sweep; test_experiment runs it",
+}
+
+
+def scripts() -> list[Path]:
+    return [
+        file
+        for file in sorted(BENCHMARK.rglob("*.py"))
+        if '__name__ == "__main__"' in file.read_text(encoding="utf-8")
+        and str(file.relative_to(BENCHMARK)) not in NOT_BENCHMARKS
+    ]
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(BENCHMARK).with_suffix("")).replace("/", ".")
+
+
+def test_what_is_no_benchmark_exists():
+    assert all((BENCHMARK / name).is_file() for name in NOT_BENCHMARKS)
+
+
+@pytest.mark.parametrize("file", scripts(), ids=name_of)
+def test_a_test_file_runs_the_script(file):
+    folder = str(file.parent.relative_to(BENCHMARK)).removeprefix(".")
+    assert folder in RUN_IN, "name the test file that runs the scripts of the new folder"
+    of_folder = RUN_IN[folder]
+    test_file = of_folder.get(file.stem) or of_folder.get("*")
+    assert test_file, "name the test file that runs the new script"
+    text = (TESTS / f"{test_file}.py").read_text(encoding="utf-8")
+    assert "--smoke" in text
+    assert file.stem in text or "glob(" in text, f"{test_file}.py never names {file.name}"
+
+
+# Imported here, because the first import of some libraries adds warning filters.
+MODULES = {
+    name_of(file): importlib.import_module(f"benchmark.{name_of(file)}") for file in scripts()
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_script_has_a_smoke_size(name, capsys):
+    with pytest.raises(SystemExit) as done:
+        MODULES[name].main(["--help"])
+    assert done.value.code == 0
+    assert "--smoke" in capsys.readouterr().out
