@@ -233,6 +233,14 @@ def test_of_modes_that_are_equally_fast_the_cheapest_to_compile_is_recommended()
     assert "mode='default'" in report(row("default", 1.96), dear).recommendation
 
 
+def test_a_recommended_mode_is_quoted_with_its_own_figures():
+    # On a CPU the other modes run as the default one: they are more samples of the same, no rivals.
+    twin = replace(row("reduce-overhead", 1.6), effective_mode="default", compile_seconds_cold=3.0)
+    text = report(row("default", 1.5), twin).recommendation
+    assert "Use torch.compile(mode='default'): 1.50x" in text
+    assert "Compiling takes 12.5 s" in text
+
+
 def test_the_recommendation_names_the_mode_that_ran():
     same = replace(row("reduce-overhead"), effective_mode="default")
     assert "mode='default'" in report(same).recommendation

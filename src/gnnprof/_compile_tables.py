@@ -291,12 +291,12 @@ def recommendation(rows: Sequence[CompileRow]) -> str:
 
 def _disagreeing(row: CompileRow, compiled: Sequence[CompileRow]) -> list[CompileRow]:
     """The rows that ran the same way as a faster one and were not faster."""
-
-    def setting(one: CompileRow) -> tuple[str | None, bool | None, bool]:
-        return one.effective_mode, one.dynamic, one.fullgraph
-
-    alike = [one for one in compiled if setting(one) == setting(row) and one.verdict is not None]
+    alike = [one for one in compiled if _ran_as(one) == _ran_as(row) and one.verdict is not None]
     return [one for one in alike if one.verdict != "faster"]
+
+
+def _ran_as(row: CompileRow) -> tuple[str | None, bool | None, bool]:
+    return row.effective_mode, row.dynamic, row.fullgraph
 
 
 def _measure_again(row: CompileRow, compiled: Sequence[CompileRow]) -> str:
@@ -308,9 +308,14 @@ def _measure_again(row: CompileRow, compiled: Sequence[CompileRow]) -> str:
 
 
 def _best(faster: Sequence[CompileRow]) -> CompileRow:
-    """The fastest; among those whose intervals hold the fastest's speedup, the cheapest compile."""
-    top = max(faster, key=lambda row: row.speedup or 0.0)
-    equal = [row for row in faster if (row.speedup_high or 0.0) >= (top.speedup or 0.0)]
+    """The fastest; among those whose intervals hold the fastest's speedup, the cheapest compile.
+
+    A mode that ran as another one speaks only where that other one does not speak for itself.
+    """
+    own = {_ran_as(row) for row in faster if row.mode == row.effective_mode}
+    ours = [row for row in faster if row.mode == row.effective_mode or _ran_as(row) not in own]
+    top = max(ours, key=lambda row: row.speedup or 0.0)
+    equal = [row for row in ours if (row.speedup_high or 0.0) >= (top.speedup or 0.0)]
     return min(equal, key=lambda row: row.compile_seconds_cold or 0.0)
 
 
