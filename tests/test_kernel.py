@@ -787,10 +787,10 @@ def test_run_sh_has_the_sizes_of_the_reference(run_sh, monkeypatch):
     assert (code, out) == (0, "All 3 runs ended well.\n")
     sets = "--datasets MUTAG PROTEINS IMDB-BINARY REDDIT-BINARY"
     assert calls == [
-        f"main_performance.py {sets} --epochs 100 --root data",
-        f"main_performance.py {sets} --epochs 100 --inference --root data",
+        f"main_performance.py {sets} --epochs 100 --batch_size 128 --root data",
+        f"main_performance.py {sets} --epochs 100 --batch_size 128 --inference --root data",
         f"main.py {sets} --layers 1 2 3 4 5 --hiddens 16 32 64 128 --folds 10 --epochs 100 "
-        "--root data",
+        "--batch_size 128 --root data",
     ]
     for call in calls:
         name, *flags = call.split()
@@ -828,3 +828,15 @@ def test_a_column_of_the_table_is_read_from_every_kind_of_record():
     }
     row = [read(training_record) for _, read in COLUMNS]
     assert row == ["a", "GCN", 1, 2, 250.0, 125.0, None, None, None, 3.5, 0.75]
+
+
+def test_help_tells_what_this_json_does_and_each_default_once(capsys):
+    for name in ("main", "main_performance"):
+        with pytest.raises(SystemExit):
+            script(name).main(["--help"])
+        out = " ".join(capsys.readouterr().out.split())
+        assert "--json FILE append a line of JSON per finished case to this file (def" in out
+        assert "widths of the hidden layers (default: " in out
+        assert "(default: the accelerator) --threads" in out
+        assert "(default: none) (default" not in out
+        assert "==SUPPRESS==" not in out

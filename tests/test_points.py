@@ -559,7 +559,7 @@ def test_smoke_shrinks_the_clouds_of_stand_ins_only():
     small = settings("--smoke")
     assert (small.epochs, small.num_points, small.batch_size) == (2, 256, 8)
     assert (small.scale, small.max_clouds) == (0.023, 12)
-    assert settings().scale == 0.05
+    assert (settings().scale, settings().num_points) == (0.05, 256)
     assert settings("--scale", "0.5").scale == 0.5
     assert settings("--smoke", "--max_clouds", "3").max_clouds == 3
     real = settings("--smoke", "--dataset", "ModelNet10")

@@ -27,7 +27,7 @@ from benchmark.kernel.sweep import Context, Record, failures, run_sweep
 from benchmark.kernel.training import fit
 
 DEFAULTS = Defaults(
-    datasets=("mutag-like",), models=tuple(NETWORKS), layers=(3,), hiddens=(32,), epochs=10
+    datasets=("mutag-like",), models=tuple(NETWORKS), layers=(3,), hiddens=(32,), epochs=25
 )
 
 
@@ -89,7 +89,9 @@ def _accuracy(record: Record) -> str:
 def main(argv: Sequence[str] | None = None) -> list[Record]:
     """Run the script with the given arguments, by default those of the process."""
     parser = kernel_parser(__doc__, DEFAULTS)
-    parser.add_argument("--lr_decay_factor", type=POSITIVE, default=0.5, help="see below")
+    parser.add_argument(
+        "--lr_decay_factor", type=POSITIVE, default=0.5, help="factor on the step size now and then"
+    )
     parser.add_argument(
         "--lr_decay_step_size",
         type=COUNT,

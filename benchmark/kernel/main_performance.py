@@ -40,7 +40,7 @@ DEFAULTS = Defaults(
     models=PERFORMANCE_NETWORKS,
     layers=(1, 2, 3),
     hiddens=(16, 32),
-    epochs=10,
+    epochs=12,
 )
 
 SHARE = number(float, least=0, open_end=True, below=1 + 1e-9)

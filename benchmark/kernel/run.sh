@@ -22,11 +22,11 @@ run() { # script flags... -- extra-arguments...
 }
 
 # shellcheck disable=SC2086
-run main_performance.py --datasets $datasets --epochs 100 "$@"
+run main_performance.py --datasets $datasets --epochs 100 --batch_size 128 "$@"
 # shellcheck disable=SC2086
-run main_performance.py --datasets $datasets --epochs 100 --inference "$@"
+run main_performance.py --datasets $datasets --epochs 100 --batch_size 128 --inference "$@"
 # shellcheck disable=SC2086
-run main.py --datasets $datasets --layers 1 2 3 4 5 --hiddens 16 32 64 128 --folds 10 --epochs 100 "$@"
+run main.py --datasets $datasets --layers 1 2 3 4 5 --hiddens 16 32 64 128 --folds 10 --epochs 100 --batch_size 128 "$@"
 
 if [ -z "$failures" ]; then
     echo "All $count runs ended well."

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmark.arguments import COUNT, POSITIVE, add_run_flags, add_switch
 from benchmark.graph_sets import GRAPH_SET_NAMES
+from benchmark.kernel.case_help import CaseHelp
 from benchmark.kernel.networks import NETWORKS
 from benchmark.kernel.training import Plan
 
@@ -166,7 +167,7 @@ def kernel_parser(description: str | None, defaults: Defaults) -> argparse.Argum
     parser = argparse.ArgumentParser(
         description=description,
         allow_abbrev=False,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=CaseHelp,
     )
     _add_axes(parser, defaults)
     group = parser.add_argument_group("data")
@@ -178,7 +179,7 @@ def kernel_parser(description: str | None, defaults: Defaults) -> argparse.Argum
     group = parser.add_argument_group("training")
     flags: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
         ("--epochs", COUNT, defaults.epochs, "epochs of each training"),
-        ("--batch_size", COUNT, 128, "graphs per step"),
+        ("--batch_size", COUNT, 32, "graphs per step; 128 in PyG's scripts"),
         ("--lr", POSITIVE, 0.01, "step size of Adam"),
     )
     for flag, kind, default, meaning in flags:

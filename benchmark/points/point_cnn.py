@@ -54,7 +54,7 @@ class Net(torch.nn.Module):
 def main(argv: Sequence[str] | None = None) -> PointsResult:
     """Run the script with the given arguments, by default those of the process."""
     return run_script(
-        "PointCNN", Net, points_parser(__doc__, epochs=10, batch_size=32, scale=0.05), argv
+        "PointCNN", Net, points_parser(__doc__, epochs=12, batch_size=8, scale=0.03), argv
     )
 
 

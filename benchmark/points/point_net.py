@@ -73,7 +73,7 @@ class Net(nn.Module):
 def main(argv: Sequence[str] | None = None) -> PointsResult:
     """Run the script with the given arguments, by default those of the process."""
     return run_script(
-        "PointNet++", Net, points_parser(__doc__, epochs=10, batch_size=32, scale=0.05), argv
+        "PointNet++", Net, points_parser(__doc__, epochs=15, batch_size=16, scale=0.05), argv
     )
 
 

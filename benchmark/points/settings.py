@@ -15,6 +15,7 @@ from benchmark.arguments import (
     add_run_flags,
     add_switch,
 )
+from benchmark.kernel.case_help import CaseHelp
 from benchmark.kernel.training import Plan
 from benchmark.point_sets import POINT_SET_NAMES
 
@@ -91,7 +92,13 @@ class Settings:
 
 
 def points_parser(
-    description: str | None, *, epochs: int, batch_size: int, scale: float, lr: float = 0.001
+    description: str | None,
+    *,
+    epochs: int,
+    batch_size: int,
+    scale: float,
+    num_points: int = 256,
+    lr: float = 0.001,
 ) -> argparse.ArgumentParser:
     """Return a parser with the flags of every script on point clouds.
 
@@ -100,15 +107,16 @@ def points_parser(
         epochs: Default number of epochs; the other arguments are defaults likewise.
         batch_size: Clouds per step.
         scale: Factor on the number of clouds of a stand-in.
+        num_points: Points of each cloud.
         lr: Step size of Adam.
     """
     parser = argparse.ArgumentParser(
         description=description,
         allow_abbrev=False,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=CaseHelp,
     )
     parser.set_defaults(default_scale=scale)
-    _add_data_flags(parser, scale)
+    _add_data_flags(parser, scale, num_points)
     group = parser.add_argument_group("training")
     flags: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
         ("--epochs", COUNT, epochs, "epochs, or passes with --inference"),
@@ -128,7 +136,7 @@ def points_parser(
     return parser
 
 
-def _add_data_flags(parser: argparse.ArgumentParser, scale: float) -> None:
+def _add_data_flags(parser: argparse.ArgumentParser, scale: float, num_points: int) -> None:
     group = parser.add_argument_group("data")
     group.add_argument(
         "--dataset",
@@ -144,7 +152,9 @@ def _add_data_flags(parser: argparse.ArgumentParser, scale: float) -> None:
         help=f"factor on the number of clouds of a stand-in (default: {scale:g})",
     )
     parser.set_defaults(scale=None)
-    group.add_argument("--num_points", type=COUNT, default=1024, help="points of each cloud")
+    group.add_argument(
+        "--num_points", type=COUNT, default=num_points, help="points of each cloud; 1024 in PyG's"
+    )
     group.add_argument(
         "--max_clouds", type=COUNT, help="take no more clouds than these to train on, and to test"
     )

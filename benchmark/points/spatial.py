@@ -361,9 +361,9 @@ def _farthest_points(pos: Tensor, sizes: list[int], ratio: float, random_start: 
     distance = points.new_full(inside.shape, math.inf).masked_fill_(~inside, -math.inf)
     clouds = torch.arange(len(sizes), device=device)
     current = torch.zeros_like(size)
-    if random_start:
-        share = torch.rand(len(sizes), dtype=torch.double).to(device)
-        current = (share * size).long()
+    if random_start:  # drawn on the CPU: the same on every device, and MPS has no doubles
+        share = torch.rand(len(sizes), dtype=torch.double)
+        current = (share * torch.tensor(sizes)).long().to(device)
     chosen = torch.empty(len(sizes), max(taken), dtype=torch.long, device=device)
     for step in range(max(taken)):
         chosen[:, step] = current
