@@ -555,7 +555,7 @@ def test_kind_of_callable_objects_and_partials_is_kept(cuda: Recorder) -> None:
 
 
 def always_available() -> bool:
-    """Not a lambda: Dynamo knows torch's functions by id, and a fake's id may be given out again."""
+    """Not a lambda: Dynamo knows torch's functions by id, and the id of a fake may come again."""
     return True
 
 
