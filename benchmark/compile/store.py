@@ -2,10 +2,10 @@
 
 ::
 
-    OUT/records/<key>.json   one per finished case, never half of one
-    OUT/logs/<key>.log       what the case's process printed
-    OUT/claims/              who runs which case now
-    OUT/work/                scratch of running cases, removed when they end
+    records/<key>.json   one per finished case, never half of one
+    logs/<key>.log       what the case's process printed
+    claims/              who runs which case now
+    work                 scratch of running cases, removed when they end
 """
 
 from __future__ import annotations

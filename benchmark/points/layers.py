@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import EdgeConv
+from torch_geometric.nn import EdgeConv, global_mean_pool
 
 from benchmark.points import spatial
 
@@ -195,3 +197,45 @@ def _transform(dim: int, k: int) -> nn.Sequential:
         nn.Flatten(),
         nn.BatchNorm1d(k * k),
     )
+
+
+class RadiusNet(nn.Module):
+    """Three convolutions on fewer and fewer points, a mean over the cloud, three layers.
+
+    Args:
+        conv: Called with a radius and the numbers of features in and out, makes a layer that maps
+            features, positions and batch to features.
+        act: Activation of the layers behind the mean.
+        num_classes: Number of classes.
+    """
+
+    def __init__(
+        self,
+        conv: Callable[[float, int, int], nn.Module],
+        act: Callable[[Tensor], Tensor],
+        num_classes: int,
+    ) -> None:
+        super().__init__()
+        self.conv1 = conv(0.2, 1, 64)
+        self.sample1 = FarthestPoints(0.5)
+        self.conv2 = conv(0.4, 64, 64)
+        self.sample2 = FarthestPoints(0.25)
+        self.conv3 = conv(1.0, 64, 128)
+        self.lin1 = nn.Linear(128, 256)
+        self.lin2 = nn.Linear(256, 256)
+        self.lin3 = nn.Linear(256, num_classes)
+        self.act = act
+
+    def forward(self, pos: Tensor, batch: Tensor, size: int) -> Tensor:
+        """Return log-probabilities [B, C] of `pos` [N, 3] in `size` = B clouds."""
+        x = self.conv1(pos.new_ones(len(pos), 1), pos, batch)
+        kept = self.sample1(pos, batch)
+        x, pos, batch = x[kept], pos[kept], batch[kept]
+        x = self.conv2(x, pos, batch)
+        kept = self.sample2(pos, batch)
+        x, pos, batch = x[kept], pos[kept], batch[kept]
+        x = global_mean_pool(self.conv3(x, pos, batch), batch, size)
+        x = self.act(self.lin1(x))
+        x = self.act(self.lin2(x))
+        x = F.dropout(x, 0.5, self.training)
+        return F.log_softmax(self.lin3(x), dim=1)

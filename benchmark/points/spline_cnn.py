@@ -8,11 +8,10 @@ from pathlib import Path
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import global_mean_pool
 
 if not __package__:  # run as a script, from whatever folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmark.points.layers import FarthestPoints, RadiusGraph
+from benchmark.points.layers import RadiusGraph, RadiusNet
 from benchmark.points.results import PointsResult
 from benchmark.points.settings import points_parser
 from benchmark.points.spline import SplineConv
@@ -35,33 +34,11 @@ class SpatialSplineConv(nn.Module):
         return F.elu(self.conv(x, edge_index, offset.clamp(0, 1)))
 
 
-class Net(nn.Module):
-    """Three convolutions on fewer and fewer points, a mean over the cloud, three layers."""
+class Net(RadiusNet):
+    """`RadiusNet` of this script's convolution."""
 
     def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.conv1 = SpatialSplineConv(0.2, 1, 64)
-        self.sample1 = FarthestPoints(0.5)
-        self.conv2 = SpatialSplineConv(0.4, 64, 64)
-        self.sample2 = FarthestPoints(0.25)
-        self.conv3 = SpatialSplineConv(1.0, 64, 128)
-        self.lin1 = nn.Linear(128, 256)
-        self.lin2 = nn.Linear(256, 256)
-        self.lin3 = nn.Linear(256, num_classes)
-
-    def forward(self, pos: Tensor, batch: Tensor, size: int) -> Tensor:
-        """Return log-probabilities [B, C] of `pos` [N, 3] in `size` = B clouds."""
-        x = self.conv1(pos.new_ones(len(pos), 1), pos, batch)
-        kept = self.sample1(pos, batch)
-        x, pos, batch = x[kept], pos[kept], batch[kept]
-        x = self.conv2(x, pos, batch)
-        kept = self.sample2(pos, batch)
-        x, pos, batch = x[kept], pos[kept], batch[kept]
-        x = global_mean_pool(self.conv3(x, pos, batch), batch, size)
-        x = F.elu(self.lin1(x))
-        x = F.elu(self.lin2(x))
-        x = F.dropout(x, 0.5, self.training)
-        return F.log_softmax(self.lin3(x), dim=1)
+        super().__init__(SpatialSplineConv, F.elu, num_classes)
 
 
 def main(argv: Sequence[str] | None = None) -> PointsResult:

@@ -143,17 +143,17 @@ def page(rows: Sequence[ProfileRow], summary: PageSummary) -> str:
     """
     rows, notes = _without_small_ops(rows, summary.get("notes", ()))
     nodes = tree(rows, summary["model"])
-    style, script = _asset("page.css"), _asset("page.js")
-    return Template(_asset("page.html")).substitute(
-        policy=_policy(style, script),
-        version=_text(__version__),
-        title=_text(summary.get("title") or summary["model"]),
+    style, script = asset("page.css"), asset("page.js")
+    return Template(asset("page.html")).substitute(
+        policy=policy(style, script),
+        version=escaped(__version__),
+        title=escaped(summary.get("title") or summary["model"]),
         style=style,
         script=script,
         headline="".join(_fact(*fact) for fact in _headline(nodes, summary)),
-        notes="".join(f'<p class="note">{_text(note)}</p>' for note in notes),
+        notes="".join(f'<p class="note">{escaped(note)}</p>' for note in notes),
         fallback=notebook_html(rows, summary),
-        tables="".join(_section(table) for table in summary.get("tables", ())),
+        tables="".join(section(table) for table in summary.get("tables", ())),
         trace=_trace_link(summary.get("trace_path")),
         environment=_definitions(summary.get("environment") or {"environment": None}),
         overhead=_definitions(_overhead(summary.get("overhead", {}))),
@@ -177,12 +177,12 @@ def _without_small_ops(
     return kept, [*notes, note]
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     file = importlib.resources.files("gnnprof") / "assets" / name
     return file.read_text(encoding="utf-8")
 
 
-def _policy(style: str, script: str) -> str:
+def policy(style: str, script: str) -> str:
     """A content policy: nothing is loaded, and only our own style and script are obeyed.
 
     It is the second line of defence; the first is that every name is escaped.
@@ -197,7 +197,7 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _text(value: object) -> str:
+def escaped(value: object) -> str:
     """Text that HTML takes as text, also in a quoted attribute."""
     # A file name that is not valid UTF-8 has surrogates, which no file could hold.
     return html.escape(str(value).encode("utf-8", "replace").decode("utf-8"))
@@ -334,15 +334,15 @@ def _seconds(value: float | None) -> str:
 
 def _fact(label: str, value: str, note: str) -> str:
     return (
-        f"<div><dt>{_text(label)}</dt><dd>{_text(value)}"
-        f'<span class="about">{_text(note)}</span></dd></div>'
+        f"<div><dt>{escaped(label)}</dt><dd>{escaped(value)}"
+        f'<span class="about">{escaped(note)}</span></dd></div>'
     )
 
 
 def _definitions(entries: Mapping[str, object]) -> str:
     return "".join(
-        f"<tr><th scope=row>{_text(name)}</th>"
-        f"<td>{_text(NOT_MEASURED if value is None else value)}</td></tr>"
+        f"<tr><th scope=row>{escaped(name)}</th>"
+        f"<td>{escaped(NOT_MEASURED if value is None else value)}</td></tr>"
         for name, value in entries.items()
     )
 
@@ -386,14 +386,14 @@ def _missing(rows: Sequence[ProfileRow], summary: PageSummary) -> str:
     return _definitions(missing) or _definitions({"Everything": "was measured"})
 
 
-def _section(table: PageTable) -> str:
-    head = "".join(f"<th scope=col>{_text(heading)}</th>" for heading in table.headings)
+def section(table: PageTable) -> str:
+    head = "".join(f"<th scope=col>{escaped(heading)}</th>" for heading in table.headings)
     body = "".join(
-        f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in cells)}</tr>" for cells in table.rows
+        f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in cells)}</tr>" for cells in table.rows
     )
     return (
-        f"<section><h2>{_text(table.title)}</h2><p class=hint>{_text(table.about)}</p>"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{_text(table.title)}">'
+        f"<section><h2>{escaped(table.title)}</h2><p class=hint>{escaped(table.about)}</p>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(table.title)}">'
         f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
         "</div></section>"
     )
@@ -403,7 +403,7 @@ def _trace_link(path: str | os.PathLike[str] | None) -> str:
     if path is None:
         return f"<p>{NOT_MEASURED}: no Chrome trace was written beside this page.</p>"
     return (
-        f'<p><a href="{_text(_href(path))}">{_text(os.fspath(path))}</a>: the time line of the '
+        f'<p><a href="{escaped(_href(path))}">{escaped(os.fspath(path))}</a>: the time line of the '
         "same run, with a range for every module and phase. Open it in <code>chrome://tracing"
         "</code> or <code>ui.perfetto.dev</code>.</p>"
     )
@@ -442,7 +442,7 @@ def notebook_html(
     rest = f" {left_out} rows with less time or deeper in the tree are left out." * bool(left_out)
     return (
         f'<table style="{_TABLE_STYLE}"><caption style="text-align:left">'
-        f"{_text(summary['model'])}: {_seconds(whole)}, of which rows cover "
+        f"{escaped(summary['model'])}: {_seconds(whole)}, of which rows cover "
         f"{summary['coverage']:.2%}.{rest}</caption><thead><tr>"
         f"{''.join(_notebook_headings(columns))}</tr></thead><tbody>{body}</tbody></table>"
     )
@@ -469,7 +469,7 @@ _RIGHT = "text-align:right;padding:2px 8px;white-space:nowrap"
 def _notebook_headings(columns: Iterable[Column]) -> Iterator[str]:
     yield f'<th style="{_LEFT}">Row</th>'
     for heading in ("Self [%]", "With nested [%]", *(column.heading for column in columns)):
-        yield f'<th style="{_RIGHT}">{_text(heading)}</th>'
+        yield f'<th style="{_RIGHT}">{escaped(heading)}</th>'
 
 
 def _notebook_row(node: Node, total: float, whole: float, columns: Iterable[Column]) -> str:
@@ -477,8 +477,8 @@ def _notebook_row(node: Node, total: float, whole: float, columns: Iterable[Colu
     cells = [*shares, *(column.text(node.row) for column in columns)]
     name = "  " * node.depth + (f"[{node.name}]" if node.kind == PHASE else node.name)
     module = f" ({node.row.module})" if node.row and node.kind not in (PHASE, OUTSIDE) else ""
-    numbers = "".join(f'<td style="{_RIGHT}">{_text(cell)}</td>' for cell in cells)
-    return f'<tr><td style="{_LEFT}">{_text(name + module)}</td>{numbers}</tr>'
+    numbers = "".join(f'<td style="{_RIGHT}">{escaped(cell)}</td>' for cell in cells)
+    return f'<tr><td style="{_LEFT}">{escaped(name + module)}</td>{numbers}</tr>'
 
 
 def _percent(part: float, whole: float) -> str:

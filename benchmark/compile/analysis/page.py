@@ -14,8 +14,7 @@ from benchmark.compile.analysis.study import Study, grouped, tally
 from benchmark.compile.analysis.summaries import summaries, summary_table
 from benchmark.compile.analysis.tables import MIB, NOTHING, Table
 from benchmark.compile.analysis.wording import is_void, noise, said, some
-from gnnprof._html import PageTable, _asset, _policy, _section
-from gnnprof._html import _text as escaped
+from gnnprof._html import PageTable, asset, escaped, policy, section
 from gnnprof._version import __version__
 
 _STYLE = """
@@ -87,9 +86,9 @@ $tables
 
 def page(study: Study) -> str:
     """Return the page: answers, plots, means by mode, outcomes, environment."""
-    style = _asset("page.css") + _STYLE
+    style = asset("page.css") + _STYLE
     return _PAGE.substitute(
-        policy=_policy(style, ""),
+        policy=policy(style, ""),
         style=style,
         version=escaped(__version__),
         facts="".join(_fact(*fact) for fact in _facts(study)),
@@ -102,7 +101,7 @@ def page(study: Study) -> str:
         trade_off="".join(_trade_offs(study)),
         break_even=_break_even(study),
         memory=_memory(study),
-        tables="".join(_section(_page_table(*table)) for table in _tables(study)),
+        tables="".join(section(_page_table(*table)) for table in _tables(study)),
         count=escaped(some(len(study.records), "record")),
     )
 

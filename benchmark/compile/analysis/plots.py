@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmark.compile.analysis.estimates import Estimate
-from gnnprof._html import _text as escaped
+from gnnprof._html import escaped
 
 WIDTH = 1000
 MOST_LINES = 150
