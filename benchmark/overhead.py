@@ -1,9 +1,11 @@
 """What profiling costs: a block plain, under torch.profiler, gnnprof and PyG's Profiler.
 
-All contestants run in turn in one process, round after round, so that drift of the machine hits
-them alike; a figure is the median over the rounds of the ratio to the plain block of the same
-round. "all" is the whole `with` block with the start and stop of the profiler and its table;
-"inside" is the block's body alone.
+All contestants run in turn in one process, round after round, each between two plain blocks, so
+that drift of the machine hits them alike; a figure is the median over the rounds of the ratio to
+the mean of its two plain neighbours. The contestant "plain" is one more plain block: how far it is
+from 1 is the noise. "all" is the whole `with` block with the start and stop of the profiler and its
+table; "inside" is the block's body alone; "added" is what gnnprof adds to the whole plain block, in
+percent of what PyG's Profiler adds.
 
     python benchmark/overhead.py
     python benchmark/overhead.py --graphs tiny cora large --blocks forward training
@@ -20,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # two lines on stderr per session otherwise
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -43,6 +45,9 @@ GRAPHS = {"tiny": (300, 1200, 16), "cora": (2708, 10556, 1433), "large": (10_000
 BLOCKS = ("forward", "training")
 
 CLASSES = 7
+
+REFERENCE = "torch_geometric.profile"
+"""The contestant that "added" compares with."""
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from glibc's malloc.h
 
@@ -79,10 +84,11 @@ class Overhead:
         block: 'forward' or 'training'.
         model: Class name of the PyG model.
         profiler: Which contestant.
-        all_ratio: Median ratio of the whole block, table included, to the plain block.
+        all_ratio: Median ratio of the whole block, table included, to its plain neighbours.
         inside_ratio: Median ratio of the body alone.
         all_seconds: Samples of the whole block.
         inside_seconds: Samples of the body.
+        plain_seconds: Means of the plain blocks right before and right after each sample.
     """
 
     graph: str
@@ -93,6 +99,21 @@ class Overhead:
     inside_ratio: float
     all_seconds: tuple[float, ...]
     inside_seconds: tuple[float, ...]
+    plain_seconds: tuple[float, ...]
+
+
+class Sample(NamedTuple):
+    """Seconds of one block under a contestant.
+
+    Attributes:
+        inside: The body.
+        whole: The block with the table.
+        plain: Mean of the plain bodies right before and right after.
+    """
+
+    inside: float
+    whole: float
+    plain: float
 
 
 def main(argv: list[str] | None = None) -> list[Overhead]:
@@ -149,26 +170,29 @@ def measure(name: str, graph: str, block: str, settings: Settings) -> Iterator[O
     """Run every contestant in turn on one model."""
     run, model = body(name, graph, block, settings)
     profilers = contestants(model)
-    samples: dict[str, list[tuple[float, float]]] = {profiler: [] for profiler in profilers}
+    samples: dict[str, list[Sample]] = {profiler: [] for profiler in profilers}
     names = list(profilers)
+    before, _ = timed(nullcontext, run)
     for turn in range(settings.rounds):
         first = turn % len(names)  # another one begins each round: none always follows the same
         for profiler in names[first:] + names[:first]:
-            taken = timed(profilers[profiler], run)
+            inside, whole = timed(profilers[profiler], run)
+            after, _ = timed(nullcontext, run)
             if turn > 0:
-                samples[profiler].append(taken)
-    for profiler, pairs in samples.items():
-        inside, whole = zip(*pairs, strict=True)
-        plain_inside, plain_whole = zip(*samples["plain"], strict=True)
+                samples[profiler].append(Sample(inside, whole, (before + after) / 2))
+            before = after
+    for profiler, taken in samples.items():
+        inside_seconds, all_seconds, plain = zip(*taken, strict=True)
         yield Overhead(
             graph,
             block,
             name,
             profiler,
-            paired_ratio(whole, plain_whole),
-            paired_ratio(inside, plain_inside),
-            whole,
-            inside,
+            paired_ratio(all_seconds, plain),
+            paired_ratio(inside_seconds, plain),
+            all_seconds,
+            inside_seconds,
+            plain,
         )
 
 
@@ -208,7 +232,7 @@ def contestants(model: nn.Module) -> dict[str, Callable[[], AbstractContextManag
         "torch.profiler": lambda: profile(activities=[ProfilerActivity.CPU]),
         "gnnprof": lambda: Profiler(model),
         "gnnprof, memory": lambda: Profiler(model, profile_memory=True),
-        "torch_geometric.profile": lambda: ReferenceProfiler(model),
+        REFERENCE: lambda: ReferenceProfiler(model),
     }
 
 
@@ -246,7 +270,15 @@ def report(results: list[Overhead], settings: Settings) -> None:
     for record in results:
         line = lines.setdefault(record.model, {"all / inside, plain = 1": record.model})
         line[record.profiler] = f"{record.all_ratio:.2f} / {record.inside_ratio:.2f}"
+    for model, line in lines.items():
+        ratio = {o.profiler: o.all_ratio for o in results if o.model == model}
+        line["added"] = share_of_reference(ratio["gnnprof"], ratio[REFERENCE])
     print(tabulate([*lines.values()], headers="keys"))
+
+
+def share_of_reference(ratio: float, reference: float) -> str:
+    """What one ratio adds to the plain block's 1, in percent of what the reference's adds."""
+    return f"{100 * (ratio - 1) / (reference - 1):.0f} %" if reference > 1 else "-"
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ with the node's number; the events of the node's backward repeat it, and name th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -70,7 +71,8 @@ class RowKey(NamedTuple):
 _OUTSIDE_KEY = RowKey(None, OUTSIDE)
 
 
-class _Frame(NamedTuple):
+@dataclass(slots=True)  # thousands are made: half the time of a NamedTuple's
+class _Frame:
     """An open range.
 
     Attributes:
@@ -121,7 +123,7 @@ class Attribution:
         self._outside = self._row(_OUTSIDE_KEY)
         self._key_of = {site.marker: RowKey(site.paths[0], site.phase) for site in sites}
         self._key_of[SESSION_MARKER] = _OUTSIDE_KEY
-        self._is_op: dict[str, bool] = {}
+        self._plain_ops: set[str] = set()
         self._stack: list[_Frame] = []
         self._forward_chains: dict[Tally, Chain] = {}
         self._creators: dict[NodeKey, Chain] = {}
@@ -164,57 +166,49 @@ class Attribution:
     # --- the pass over the events ------------------------------------------------------------
 
     def _walk(self, events: Iterable[HostEvent | MemoryEvent]) -> None:
-        stack, session = self._stack, self._session
-        session_end = session.start - session.negative_duration
+        # Thousands of events, most of them ops that only count to the row they run in: for those
+        # this loop does inline, in a third of the time, what `_open` does for any range.
+        stack, plain_ops = self._stack, self._plain_ops
+        only_times = not self._kernels and not self._live
         thread = None
         for event in events:
             start = event.start
             if event.thread != thread:
                 self._close_all()
                 thread = event.thread
+                begin, end = self._recorded_time(thread)
             while stack and stack[-1].end <= start:
                 stack.pop().tally.open -= 1
-            if thread == session.thread and not session.start <= start <= session_end:
+            if not begin <= start <= end:
                 continue  # the profiler's own start and stop
             if isinstance(event, MemoryEvent):
                 self._add_memory(event)
                 continue
-            if stack and self._is_plain_op(event):
-                frame = self._open_op(event, stack[-1])
+            _, _, negative_ns, _, name, _, sequence, forward_thread = event
+            if stack and name in plain_ops and (sequence < 0 or forward_thread):
+                parent = stack[-1]
+                owner, owner_sums, sums_above = parent.owner, parent.owner_sums, parent.sums
+                op = owner.op(name)
+                if sums_above is not owner_sums:  # inside another op
+                    sums_above.self_ns += negative_ns
+                sums = op.backward if owner_sums is owner.backward else op.forward
+                sums.calls += 1
+                sums.self_ns -= negative_ns
+                if not op.open:
+                    sums.total_ns -= negative_ns
+                op.open += 1
+                frame = _Frame(start - negative_ns, op, sums, owner, owner_sums, parent.chain)
             else:
                 frame = self._open(event, stack[-1] if stack else None)
             stack.append(frame)
-            if event.launch in self._kernels:
-                self._add_device_time(frame, self._kernels[event.launch])
-            if self._live:
-                self._note_live_bytes(frame, start)
+            if not only_times:
+                self._add_what_else_is_known(event, frame)
         self._close_all()
 
-    def _is_plain_op(self, event: HostEvent) -> bool:
-        """Whether a range is an op that only counts to the row it runs in: most of them are."""
-        if event.sequence >= 0 and not event.forward_thread:
-            return False
-        name = event.name
-        is_op = self._is_op.get(name)
-        if is_op is None:
-            starts = (*_RANGE_STARTS, BACKWARD_PREFIX)
-            is_op = self._is_op[name] = name not in self._key_of and not name.startswith(starts)
-        return is_op
-
-    def _open_op(self, event: HostEvent, parent: _Frame) -> _Frame:
-        """Do for a plain op what `_open` does for any range, in a third of the time."""
-        _, _, parent_sums, owner, owner_sums, chain = parent
-        op = owner.op(event.name)
-        ns = -event.negative_duration
-        if parent_sums is not owner_sums:  # inside another op
-            parent_sums.self_ns -= ns
-        sums = op.backward if owner_sums is owner.backward else op.forward
-        sums.calls += 1
-        sums.self_ns += ns
-        if not op.open:
-            sums.total_ns += ns
-        op.open += 1
-        return _Frame(event.start + ns, op, sums, owner, owner_sums, chain)
+    def _recorded_time(self, thread: int) -> tuple[float, float]:
+        """First and last nanosecond of the events of a thread that count."""
+        session = self._session
+        return (session.start, session.end) if thread == session.thread else (0, math.inf)
 
     def _close_all(self) -> None:
         while self._stack:
@@ -257,6 +251,7 @@ class Attribution:
                 chain = (owner,)
                 self._candidates.append(owner)
             self._creators[event.thread, event.sequence] = chain
+        self._plain_ops.add(name)
         op = owner.op(name)
         in_backward = parent is not None and parent.in_backward
         sums, owner_sums = (
@@ -315,6 +310,12 @@ class Attribution:
         return tally
 
     # --- device time and memory --------------------------------------------------------------
+
+    def _add_what_else_is_known(self, event: HostEvent, frame: _Frame) -> None:
+        if event.launch in self._kernels:
+            self._add_device_time(frame, self._kernels[event.launch])
+        if self._live:
+            self._note_live_bytes(frame, event.start)
 
     def _add_device_time(self, frame: _Frame, ns: int) -> None:
         frame.owner_sums.self_device_ns += ns
