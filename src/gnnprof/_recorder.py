@@ -21,10 +21,11 @@ from gnnprof._markers import Markers
 if TYPE_CHECKING:  # the op counter is loaded only where something is counted
     from gnnprof._work import CallCatcher, CountedForward
 
-_FIRST_SESSION = 400
-"""Markers after which a block is cut for the first time: some 10,000 events, 20 MB.
+_FIRST_SESSION = 800
+"""Markers after which a block is cut for the first time: 10,000 to 40,000 events, 20 to 80 MB.
 
-A block shorter than that, twenty forwards of a GNN, is not cut at all and pays nothing for it.
+A block shorter than that, twenty forwards of a GNN of three layers, is not cut at all and pays
+nothing for it.
 """
 
 _LATER_SESSION = 100
