@@ -13,10 +13,12 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 import torch_geometric.typing
+from benchmark.classification import case_log, training
+from benchmark.classification.case_log import SCHEMA, CaseLog
+from benchmark.classification.classifier import Classifier, Score, Waiting
+from benchmark.classification.training import Epoch, Loaders, Plan, fit, time_inference, warm_up
 from benchmark.graph_sets import load_graph_set
-from benchmark.kernel import case_log, sweep, training
-from benchmark.kernel.case_log import SCHEMA, CaseLog
-from benchmark.kernel.classifier import Classifier, Score, Waiting
+from benchmark.kernel import sweep
 from benchmark.kernel.datasets import fold_numbers, folds, loaders_of, three_parts
 from benchmark.kernel.main_performance import COLUMNS, call_on_graphs, epochs_to_goal, spread
 from benchmark.kernel.networks import NETWORKS, GraphShape, unsupported
@@ -24,7 +26,6 @@ from benchmark.kernel.networks.dense import masked_mean
 from benchmark.kernel.networks.readout import sorted_length
 from benchmark.kernel.settings import Case
 from benchmark.kernel.statistics import Fold, best_sizes, fold_of, summary_of
-from benchmark.kernel.training import Epoch, Loaders, Plan, fit, time_inference, warm_up
 from benchmark.reporting import cpu_threads
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
+from benchmark.classification.training import Loaders
 from benchmark.graph_sets import GraphSet
 from benchmark.kernel.networks.shape import GraphShape
-from benchmark.kernel.training import Loaders
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ from tabulate import tabulate
 if not __package__:  # run as a script, from whatever folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmark.arguments import COUNT, POSITIVE, number
-from benchmark.kernel.classifier import Classifier
+from benchmark.classification.classifier import Classifier
+from benchmark.classification.training import fit
 from benchmark.kernel.datasets import classes_of, folds, loaders_of, shape_of
 from benchmark.kernel.main_performance import call_on_graphs
 from benchmark.kernel.networks import NETWORKS
 from benchmark.kernel.settings import Case, Defaults, Settings, kernel_parser
 from benchmark.kernel.statistics import best_sizes, fold_of, summary_of
 from benchmark.kernel.sweep import Context, Record, failures, run_sweep
-from benchmark.kernel.training import fit
 
 DEFAULTS = Defaults(
     datasets=("mutag-like",), models=tuple(NETWORKS), layers=(3,), hiddens=(32,), epochs=25

@@ -18,12 +18,8 @@ from torch import Tensor
 if not __package__:  # run as a script, from whatever folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmark.arguments import NON_NEGATIVE_INT, add_switch, number
-from benchmark.kernel.classifier import Batch, Classifier
-from benchmark.kernel.datasets import classes_of, loaders_of, shape_of, three_parts
-from benchmark.kernel.networks import NETWORKS, PERFORMANCE_NETWORKS
-from benchmark.kernel.settings import Case, Defaults, Settings, kernel_parser
-from benchmark.kernel.sweep import Context, Record, failures, run_sweep
-from benchmark.kernel.training import (
+from benchmark.classification.classifier import Batch, Classifier
+from benchmark.classification.training import (
     Epoch,
     Loaders,
     compiled_graphs,
@@ -33,6 +29,10 @@ from benchmark.kernel.training import (
     time_inference,
     warm_up,
 )
+from benchmark.kernel.datasets import classes_of, loaders_of, shape_of, three_parts
+from benchmark.kernel.networks import NETWORKS, PERFORMANCE_NETWORKS
+from benchmark.kernel.settings import Case, Defaults, Settings, kernel_parser
+from benchmark.kernel.sweep import Context, Record, failures, run_sweep
 from gnnprof._statistics import median, median_interval
 
 DEFAULTS = Defaults(

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.arguments import COUNT, POSITIVE, add_run_flags, add_switch
+from benchmark.classification.case_help import CaseHelp
+from benchmark.classification.training import Plan
 from benchmark.graph_sets import GRAPH_SET_NAMES
-from benchmark.kernel.case_help import CaseHelp
 from benchmark.kernel.networks import NETWORKS
-from benchmark.kernel.training import Plan
 
 SMOKE_EPOCHS = 2
 SMOKE_SCALE = 0.2

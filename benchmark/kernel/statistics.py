@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmark.kernel.training import Epoch
+from benchmark.classification.training import Epoch
 from gnnprof._statistics import mean, median, sample_std
 
 Record = Mapping[str, Any]

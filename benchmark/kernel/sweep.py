@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from tqdm import tqdm
 
+from benchmark.classification.case_log import CaseLog
 from benchmark.graph_sets import GraphSet, load_graph_set
-from benchmark.kernel.case_log import CaseLog
 from benchmark.kernel.networks import unsupported
 from benchmark.kernel.settings import Case, Settings
 from benchmark.reporting import cpu_threads, pick_device, private_random_state

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmark.kernel.training import Epoch
+from benchmark.classification.training import Epoch
 from benchmark.points.settings import Settings
 from gnnprof._statistics import median, median_interval
 from gnnprof._stats import Stats

@@ -15,8 +15,8 @@ from benchmark.arguments import (
     add_run_flags,
     add_switch,
 )
-from benchmark.kernel.case_help import CaseHelp
-from benchmark.kernel.training import Plan
+from benchmark.classification.case_help import CaseHelp
+from benchmark.classification.training import Plan
 from benchmark.point_sets import POINT_SET_NAMES
 
 SMOKE_EPOCHS = 2

@@ -14,9 +14,9 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from tqdm import tqdm
 
-from benchmark.kernel.case_log import CaseLog
-from benchmark.kernel.classifier import Batch, Classifier
-from benchmark.kernel.training import (
+from benchmark.classification.case_log import CaseLog
+from benchmark.classification.classifier import Batch, Classifier
+from benchmark.classification.training import (
     Epoch,
     Loaders,
     compiled_graphs,

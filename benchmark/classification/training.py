@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 
-from benchmark.kernel.classifier import Batch, Classifier, Score, Waiting
+from benchmark.classification.classifier import Batch, Classifier, Score, Waiting
 from gnnprof import (
     Profiler,
     _device,
