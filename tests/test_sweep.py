@@ -32,6 +32,7 @@ from benchmark.compile.case import (
 )
 from benchmark.compile.matrix import read_matrix
 from benchmark.compile.store import Store
+from tests.compile_records import record
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_child.py")))
 IDENTITY = Identity("2.13.0", "2.8.1", None, "0.1", "3.11.7", "Chip", "Chip")
@@ -762,3 +763,13 @@ def test_a_busy_machine_is_told_with_the_remedy(
 
     assert (warning is not None) is warns
     assert not warns or ("100.0 of" in str(warning) and "--rounds" in str(warning))
+
+
+def test_a_finished_case_is_one_line_with_both_verdicts_and_the_noise_behind_them() -> None:
+    done = record(speedup=1.5, training=1.04, row_changes={"verdict": "undecided"}, noise=0.6)
+
+    line = worker.describe(done)
+
+    assert line.startswith("ok: pyg GCN cora-like default dynamic=auto fixes")
+    assert "inference 1.50x (1.43 to 1.58, undecided, as noise is 60%)" in line
+    assert "training 1.04x (0.99 to 1.09, undecided)" in line  # its interval holds 1

@@ -111,16 +111,18 @@ def describe(record: Mapping[str, Any]) -> str:
     """Return one line on what became of a case."""
     case = Case.from_dict(record["case"])
     parts = [f"{record['outcome']}: {case.label}"]
-    for phase in ("inference", "training"):
+    for phase, floor in (("inference", "noise_floor"), ("training", "noise_floor_training")):
         row = record[phase]
         if row and row.get("speedup") is not None:
-            parts.append(f"{phase} {_speedup(row)}")
+            parts.append(f"{phase} {_speedup(row, record.get(floor))}")
     if record["reason"]:
         parts.append(record["reason"])
     parts.append(f"{record['wall_seconds']:.0f} s")
     return "; ".join(parts)
 
 
-def _speedup(row: Mapping[str, Any]) -> str:
-    interval = f"{row['speedup_low']:.2f} to {row['speedup_high']:.2f}"
-    return f"{row['speedup']:.2f}x ({interval}, {row['verdict']})"
+def _speedup(row: Mapping[str, Any], noise_floor: Mapping[str, Any] | None) -> str:
+    low, high, verdict = row["speedup_low"], row["speedup_high"], row["verdict"]
+    if verdict == "undecided" and noise_floor and not low <= 1 <= high:
+        verdict = f"undecided, as noise is {noise_floor['half_width']:.0%}"
+    return f"{row['speedup']:.2f}x ({low:.2f} to {high:.2f}, {verdict})"
