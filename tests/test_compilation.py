@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import itertools
 import json
 import os
 import subprocess
@@ -115,8 +116,92 @@ def test_a_wrong_gradient_under_a_right_output_is_found():
     row = only(bench(Net(), backend=after(GradientOff.apply)))
     assert row.status == "wrong_result"
     assert "gradients[" in row.reason
+    assert "in float64: gradients[" in row.reason  # no kink: 1 % is small enough to be one
+    assert row.samples == ()
     assert row.max_abs_error == 0.0
     assert row.max_rel_error_grad == pytest.approx(0.01, rel=1e-2)
+
+
+class Kink(nn.Module):
+    """The first of 5,000 activations is a rounding error below 0: ReLU lets no gradient through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return torch.relu(x * self.weight - 1)
+
+
+BESIDE_A_KINK = torch.full((5000, 1), 2.0)
+BESIDE_A_KINK[0] = 1 - 2**-24
+
+
+def rounds_otherwise(graph, inputs):
+    """A right backend whose first result lies some units in the last place higher."""
+
+    def run(*args):
+        return graph(*(nudged(one) for one in args))
+
+    def nudged(one):
+        is_input = isinstance(one, torch.Tensor) and one.ndim == 2
+        return one * (1 + 4 * torch.finfo(one.dtype).eps) if is_input else one
+
+    return run
+
+
+def test_an_activation_on_a_kink_is_no_wrong_gradient():
+    row = only(bench(Kink(), (BESIDE_A_KINK,), backend=rounds_otherwise))
+    assert row.max_abs_error < 1e-5
+    assert row.max_rel_error_grad > 1e-3  # one of 5,000 came in as a whole
+    assert row.status == "ok"
+    assert "gradients[0] differs by" in row.reason
+    assert "in float64 all agree" in row.reason
+    assert row.speedup is not None
+    assert row.compile_seconds_comparison > 0
+
+
+def test_an_activation_on_a_kink_at_another_size_is_no_wrong_gradient():
+    far_from_it = torch.full((20, 1), 2.0)
+    row = only(
+        bench(
+            Kink(),
+            (far_from_it,),
+            backend=rounds_otherwise,
+            dynamic=True,
+            shapes=[("larger", (BESIDE_A_KINK,))],
+        )
+    )
+    assert row.status == "ok"
+    assert "size 'larger': gradients[0] differs by" in row.reason
+    assert row.sizes[0].timing is not None
+
+
+def test_a_doubt_that_float64_cannot_settle_is_wrong():
+    class SingleOnly(Kink):
+        def forward(self, x):
+            if x.dtype == torch.float64:
+                raise ValueError("single precision only")
+            return super().forward(x)
+
+    row = only(bench(SingleOnly(), (BESIDE_A_KINK,), backend=rounds_otherwise))
+    assert row.status == "wrong_result"
+    assert "no comparison was possible" in row.reason
+    assert "single precision only" in row.reason
+    assert row.speedup is row.verdict is None
+
+
+def test_eager_against_itself_shows_what_is_no_error_of_the_compiler():
+    assert bench(Net(), modes="eager").rows[0].max_abs_error == 0.0
+    calls = itertools.count()
+
+    class Drifts(nn.Module):
+        def forward(self, x):
+            return x + next(calls)
+
+    (row,) = bench(Drifts(), modes="eager", backward=False).rows
+    assert row.max_abs_error >= 1
+    assert row.reason.startswith("two eager runs differ: outputs[0] differs by")
 
 
 def test_a_buffer_updated_twice_is_found():

@@ -141,3 +141,21 @@ def test_kept_tensors_are_copies():
     x.zero_()
     assert largest(kept.outputs[0]) == largest(kept.buffers[0]) == 1.0
     assert largest(torch.ones(0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("got", "tolerance", "is_doubt"),
+    [
+        (effect(ONES, gradients=(ONES, 1.05 * ONES)), Tolerance(), True),
+        (effect(ONES, gradients=(ONES, 1.2 * ONES)), Tolerance(), False),  # too much for a kink
+        (effect(ONES, gradients=(ONES, 1.05 * ONES)), Tolerance(rtol=1e-3), False),  # the user's
+        (effect(1.05 * ONES, gradients=(ONES, 1.05 * ONES)), Tolerance(), False),
+        (effect(ONES, gradients=(ONES, 1.05 * ONES), buffers=(ONES,)), Tolerance(), False),
+        (effect(ONES, gradients=(ONES, None)), Tolerance(), False),
+        (effect(ONES, gradients=(ONES, ONES)), Tolerance(), False),  # nothing is wrong
+    ],
+)
+def test_only_gradients_that_are_a_little_off_are_a_doubt(got, tolerance, is_doubt):
+    errors = compare(effect(ONES, gradients=(ONES, ONES)), got, tolerance)
+    assert errors.is_doubt is is_doubt
+    assert not is_doubt or errors.wrong == "gradients[1] differs by 0.05, 0.00011 is allowed"

@@ -11,10 +11,16 @@ in front of a BatchNorm is 0 but for rounding. Integers must be equal.
 Where a tensor lies outside and the user gave no tolerance, a float64 run of eager decides: the
 compiled tensor may be ten times as far from it as eager's own. So low precision (autocast inside a
 training step, say) is judged by what eager itself loses.
+
+One thing remains: an activation that is 0 but for rounding may be on the other side of ReLU's kink
+in the compiled model. The outputs hardly differ, but the gradients of that activation come or go as
+a whole. So gradients that are outside while the outputs are not are called a `doubt`, which the
+caller settles by comparing the two models in float64, where no activation is that close to 0.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +33,8 @@ from gnnprof._tensors import iter_tensors
 _RTOL = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 _ATOL_SHARE = 0.1
 _TIMES_EAGER = 10.0
+_KINDS = ("outputs", "gradients", "buffers")
+_MOST_BY_KINKS = 0.1
 _LEAST_SCALE = 1e-3  # of the group's largest element: what is smaller may be 0 but for rounding
 
 
@@ -105,6 +113,8 @@ class Errors:
         max_abs_grad: As `max_abs`, of the gradients.
         max_rel_grad: As `max_rel`, of the gradients.
         wrong: What is wrong; None if the run agrees with eager.
+        is_doubt: Whether what is wrong may be an activation on a kink: nothing but gradients, and
+            those, as one vector, by at most 10 % of its length.
     """
 
     max_abs: float | None
@@ -112,6 +122,17 @@ class Errors:
     max_abs_grad: float | None
     max_rel_grad: float | None
     wrong: str | None
+    is_doubt: bool = False
+
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """The differences, by the names of the fields of a row."""
+        return {
+            "max_abs_error": self.max_abs,
+            "max_rel_error": self.max_rel,
+            "max_abs_error_grad": self.max_abs_grad,
+            "max_rel_error_grad": self.max_rel_grad,
+        }
 
 
 @dataclass(frozen=True)
@@ -136,16 +157,40 @@ def compare(
         precise: Gives eager's effect in float64, or None if that cannot be had; asked only where
             the default tolerance is exceeded.
     """
-    kinds = ("outputs", "gradients", "buffers")
     groups = {
         kind: _compare_group(kind, getattr(reference, kind), getattr(got, kind), tolerance)
-        for kind in kinds
+        for kind in _KINDS
     }
-    wrong = next((groups[kind].wrong for kind in kinds if groups[kind].wrong), None)
-    if wrong is not None and tolerance.is_default and _is_rounding(reference, got, precise()):
-        wrong = None
+    wrong = {kind: groups[kind].wrong for kind in _KINDS if groups[kind].wrong}
+    if wrong and tolerance.is_default and _is_rounding(reference, got, precise()):
+        wrong = {}
     outputs, gradients = groups["outputs"], groups["gradients"]
-    return Errors(outputs.max_abs, outputs.max_rel, gradients.max_abs, gradients.max_rel, wrong)
+    return Errors(
+        outputs.max_abs,
+        outputs.max_rel,
+        gradients.max_abs,
+        gradients.max_rel,
+        next(iter(wrong.values()), None),
+        is_doubt=[*wrong] == ["gradients"]
+        and tolerance.is_default
+        and _relative_distance(reference.gradients, got.gradients) <= _MOST_BY_KINKS,
+    )
+
+
+def _relative_distance(reference: Sequence[Tensor | None], got: Sequence[Tensor | None]) -> float:
+    """Distance of two gradients as vectors, over the length of the first; infinite without one."""
+    if len(reference) != len(got) or any(
+        _mismatch(eager, other) is not None for eager, other in zip(reference, got, strict=True)
+    ):
+        return math.inf
+    pairs = [
+        (_plain(eager), _plain(other))
+        for eager, other in zip(reference, got, strict=True)
+        if eager is not None and other is not None
+    ]
+    length = math.hypot(*(float(eager.norm()) for eager, _ in pairs))
+    distance = math.hypot(*(float((other - eager).norm()) for eager, other in pairs))
+    return distance / length if length > 0 else math.inf
 
 
 def largest(tensor: Tensor) -> float:
@@ -217,7 +262,7 @@ def _is_rounding(reference: Effect, got: Effect, precise: Effect | None) -> bool
     """Tell whether a run is about as close to a float64 run as eager is."""
     if precise is None:
         return False
-    for kind in ("outputs", "gradients", "buffers"):
+    for kind in _KINDS:
         group = list(
             zip(getattr(reference, kind), getattr(got, kind), getattr(precise, kind), strict=False)
         )

@@ -149,13 +149,14 @@ class CompileRow:
         peak_memory: Highest bytes in live tensors during one call (and backward), over what was
             live before it.
         eager_peak_memory: The same of eager.
-        max_abs_error: Largest difference of an output element from eager.
+        max_abs_error: Largest difference of an output element from eager; in eager's own row,
+            between two eager runs.
         max_rel_error: Largest difference of an output over the largest element of that output.
         max_abs_error_grad: As `max_abs_error`, of the gradients of parameters and inputs.
         max_rel_error_grad: As `max_rel_error`, of the gradients.
         compared_in: 'as timed', or 'eval' where random layers make training incomparable.
-        compile_seconds_comparison: Seconds spent compiling in eval mode only to compare, apart from
-            `compile_seconds_cold`; None if the comparison needed no compile of its own.
+        compile_seconds_comparison: Seconds spent compiling in eval mode or in float64 only to
+            compare, apart from `compile_seconds_cold`; None if that needed no compile of its own.
         sizes: Inputs of other sizes, in the order they were called.
         bimodal: Whether the samples fall into two clearly apart groups.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,10 @@ import torch
 from torch import nn
 
 from gnnprof import _dynamo, _statistics
-from gnnprof._compile_compare import Effect, Errors, compare
+from gnnprof._compile_compare import Effect, Errors, Tolerance, compare
 from gnnprof._compile_records import PHASES, CompileRow, PhaseTiming, SizeTiming
 from gnnprof._compile_study import Study
-from gnnprof._compile_workload import Candidate, paired_rounds, series
+from gnnprof._compile_workload import Candidate, Workload, paired_rounds, series
 from gnnprof._dynamo_records import INDUCTOR, Compilation, Watch, effective_mode
 from gnnprof._tensors import iter_tensors
 
@@ -90,6 +91,7 @@ class _ModeRun:
         self._plan = study.plan
         self._mode = mode
         self._dynamic = dynamic
+        self._doubts: list[tuple[Workload, str]] = []
 
     def give_up(self, status: str, reason: str) -> None:
         """Take back the times, which are worth nothing now, and say why."""
@@ -99,6 +101,7 @@ class _ModeRun:
 
     def measure(self, folder: Path | None) -> None:
         """Compile, compare, time and look closer."""
+        self._doubts.clear()
         if self._study.eval_reference is not None and not self._agrees_in_eval():
             return
         # A folder with files in it is one that an earlier process has filled.
@@ -119,8 +122,9 @@ class _ModeRun:
             self.facts["status"] = self.facts.get("status", "ok")
             if self._plan.warm and not filled and self._plan.backend == INDUCTOR:
                 self.facts["compile_seconds_warm"] = self._compile_again(used)
+        self._settle_doubts()
 
-    def _candidate(self, module: nn.Module) -> Candidate:
+    def _candidate(self, module: nn.Module, workload: Workload | None = None) -> Candidate:
         wrapped = _dynamo.compiled(
             module,
             self._mode,
@@ -128,7 +132,7 @@ class _ModeRun:
             fullgraph=self._plan.fullgraph,
             backend=self._plan.backend,
         )
-        return Candidate(module, self._study.workload, wrapped)
+        return Candidate(module, workload or self._study.workload, wrapped)
 
     # -- is it right? ------------------------------------------------------------------------------
 
@@ -157,11 +161,43 @@ class _ModeRun:
             self.notes.append("not compared with eager: the call returns no tensor")
             return True
         errors = compare(reference, effect, self._plan.tolerance, self._study.reference_in_float64)
-        self.facts.update(_figures_of(errors), compared_in=compared_in)
+        self.facts.update(errors.figures, compared_in=compared_in)
+        return self._may_go_on(errors, self._study.workload)
+
+    def _may_go_on(self, errors: Errors, workload: Workload, where: str = "") -> bool:
+        """Give the mode up if it is wrong beyond doubt, and keep a doubt for later."""
         if errors.wrong is None:
             return True
-        self.give_up("wrong_result", errors.wrong)
+        if errors.is_doubt:
+            self._doubts.append((workload, where + errors.wrong))
+            return True
+        self.give_up("wrong_result", where + errors.wrong)
         return False
+
+    def _settle_doubts(self) -> None:
+        """Compare in float64 what may differ by an activation on a kink."""
+        for workload, wrong in self._doubts:
+            if self.facts["status"] == "wrong_result":
+                return
+            try:
+                in_float64 = self._wrong_in_float64(workload)
+            except Exception as error:  # noqa: BLE001  # whatever the user's code raises
+                in_float64 = f"no comparison was possible ({_dynamo.failure(error)[1]})"
+            if in_float64 is None:
+                self.notes.append(f"{wrong}, but in float64 all agree, as with an activation on a kink")
+            else:
+                self.give_up("wrong_result", f"{wrong}; in float64: {in_float64}")
+
+    def _wrong_in_float64(self, workload: Workload) -> str | None:
+        with _dynamo.private_cache():
+            _dynamo.start_afresh()
+            watch = Watch()
+            module, doubled = self._study.in_float64(workload)
+            eager, _ = Candidate(copy.deepcopy(module), doubled).observe(self._plan.seed)
+            compiled, _ = self._candidate(module, doubled).observe(self._plan.seed)
+            so_far = self.facts.get("compile_seconds_comparison") or 0.0
+            self.facts["compile_seconds_comparison"] = so_far + watch.read().seconds
+        return compare(eager, compiled, Tolerance()).wrong
 
     # -- how long does it take? --------------------------------------------------------------------
 
@@ -264,8 +300,7 @@ class _ModeRun:
         effect, _ = other.observe(self._plan.seed)
         if not reference.random:
             errors = compare(reference, effect, self._plan.tolerance)
-            if errors.wrong is not None:
-                self.give_up("wrong_result", f"size {label!r}: {errors.wrong}")
+            if not self._may_go_on(errors, other.workload, f"size {label!r}: "):
                 return None
         for _ in range(self._plan.warmup - 1):
             eager.lap()
@@ -296,15 +331,6 @@ def _break_even(row: CompileRow) -> int | None:
         return None
     gain = timing.eager_median - timing.median
     return math.ceil(row.compile_seconds_cold / gain) if gain > 0 else None
-
-
-def _figures_of(errors: Errors) -> dict[str, float | None]:
-    return {
-        "max_abs_error": errors.max_abs,
-        "max_rel_error": errors.max_rel,
-        "max_abs_error_grad": errors.max_abs_grad,
-        "max_rel_error_grad": errors.max_rel_grad,
-    }
 
 
 def _restore(module: nn.Module, original: nn.Module) -> None:

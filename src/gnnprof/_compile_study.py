@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from gnnprof import _statistics
-from gnnprof._compile_compare import Effect, Tolerance
+from gnnprof._compile_compare import Effect, Errors, Tolerance, compare
 from gnnprof._compile_records import EAGER, CompileRow, NoiseFloor, PhaseTiming
 from gnnprof._compile_workload import (
     Candidate,
@@ -97,13 +97,18 @@ class Study:
         floor = NoiseFloor(
             main.eager_samples, main.samples, ratio, low, high, _statistics.half_width(low, high)
         )
+        again = self._against_itself()
         row = CompileRow(
             mode=EAGER,
             effective_mode=EAGER,
             dynamic=None,
             fullgraph=False,
             status="ok",
-            reason=None,
+            reason=again.wrong and f"two eager runs differ: {again.wrong}",
+            max_abs_error=again.max_abs,
+            max_rel_error=again.max_rel,
+            max_abs_error_grad=again.max_abs_grad,
+            max_rel_error_grad=again.max_rel_grad,
             phase=phase,
             kernel_launches=None if self._on_cpu else self.eager.kernel_launches(),
             peak_memory=self.eager_peak,
@@ -114,6 +119,14 @@ class Study:
             step=timings.get("step"),
         )
         return row, floor
+
+    def _against_itself(self) -> Errors:
+        """Compare two eager runs from one random state: atomics add in another order each time."""
+        first = self.eval_reference or self.reference
+        again, _ = self._observed(training=None if self.eval_reference is None else False)
+        if first.random:
+            return Errors(None, None, None, None, None)
+        return compare(first, again, self.plan.tolerance)
 
     # -- what the parts of a run share -------------------------------------------------------------
 
@@ -138,19 +151,23 @@ class Study:
         return self._precise[0]
 
     def _observed_in_float64(self) -> Effect | None:
-        training = False if self.eval_reference is not None else self.model.training
         try:
-            module = self.copy().double().train(training)
-            args, kwargs = doubled((self.workload.args, dict(self.workload.kwargs)))
-            work = replace(
-                self.workload,
-                args=args,
-                kwargs=kwargs,
-                cotangents=tuple(one.double() for one in self.workload.cotangents),
-            )
-            return Candidate(module, work).observe(self.plan.seed)[0]
+            module, workload = self.in_float64(self.workload)
+            return Candidate(module, workload).observe(self.plan.seed)[0]
         except Exception:  # noqa: BLE001  # whatever the user's code raises: there is no reference
             return None
+
+    def in_float64(self, workload: Workload) -> tuple[nn.Module, Workload]:
+        """Return a copy of the model in float64, in the mode in which it is compared, and its work.
+
+        Args:
+            workload: The work in the precision of the user.
+        """
+        training = False if self.eval_reference is not None else self.model.training
+        args, kwargs = doubled((workload.args, dict(workload.kwargs)))
+        cotangents = tuple(one.double() for one in workload.cotangents)
+        doubled_work = replace(workload, args=args, kwargs=kwargs, cotangents=cotangents)
+        return self.copy().double().train(training), doubled_work
 
     def timings(
         self, compiled: Laps, eager: Laps, phases: Sequence[str], *, floors: bool = False

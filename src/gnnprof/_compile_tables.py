@@ -136,12 +136,12 @@ FACTS = (
     ),
     Column(
         "Max error",
-        _for_compiled(lambda row: _or_unknown(row.max_abs_error, "{:.1e}")),
+        lambda row: _or_unknown(row.max_abs_error, "{:.1e}"),
         lambda row: row.max_abs_error is not None,
     ),
     Column(
         "Max grad error",
-        _for_compiled(lambda row: _or_unknown(row.max_abs_error_grad, "{:.1e}")),
+        lambda row: _or_unknown(row.max_abs_error_grad, "{:.1e}"),
         lambda row: row.max_abs_error_grad is not None,
     ),
 )
