@@ -184,7 +184,9 @@ class _ModeRun:
             except Exception as error:  # noqa: BLE001  # whatever the user's code raises
                 in_float64 = f"no comparison was possible ({_dynamo.failure(error)[1]})"
             if in_float64 is None:
-                self.notes.append(f"{wrong}, but in float64 all agree, as with an activation on a kink")
+                self.notes.append(
+                    f"{wrong}, but in float64 all agree, as with an activation on a kink"
+                )
             else:
                 self.give_up("wrong_result", f"{wrong}; in float64: {in_float64}")
 
