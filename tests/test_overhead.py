@@ -17,7 +17,7 @@ def test_a_ratio_is_taken_within_its_round():
 
 
 def test_every_block_is_compared_with_its_plain_neighbours(monkeypatch, fake_clock):
-    class Twice:
+    class Slow:
         def __enter__(self):
             fake_clock.advance(0.1)
 
@@ -30,7 +30,7 @@ def test_every_block_is_compared_with_its_plain_neighbours(monkeypatch, fake_clo
         fake_clock.advance(next(pace))
 
     monkeypatch.setattr(overhead, "body", lambda *_: (run, None))
-    monkeypatch.setattr(overhead, "contestants", lambda _: {"plain": nullcontext, "slow": Twice})
+    monkeypatch.setattr(overhead, "contestants", lambda _: {"plain": nullcontext, "slow": Slow})
     plain, slow = overhead.measure("GCN", "tiny", "forward", overhead.Settings(rounds=3))
     assert plain.all_ratio == plain.inside_ratio == 1  # a linear drift cancels
     assert slow.inside_ratio == 1
