@@ -37,28 +37,32 @@ _CPU_INFO = Path("/proc/cpuinfo")  # Linux only
 EVENT_BACKENDS = ("cuda", "xpu")
 
 
+# Hardware does not come and go within a process, and `torch.cuda.is_available` alone costs a
+# microsecond of the three that a timer may cost: the answer is kept, with the functions that gave
+# it, so that replaced functions are asked anew.
+_Available = Callable[[], bool] | None
+_answer: tuple[_Available, _Available, _Available, str | None] = (None, None, None, None)
+
+
 def accelerator() -> str | None:
     """Name the accelerator of this process: 'cuda', 'xpu', 'mps', or None without one."""
-    return _first_available(
-        torch.cuda.is_available, torch.xpu.is_available, mps_backend.is_available
-    )
+    cuda, xpu, mps, kind = _answer
+    if (
+        cuda is torch.cuda.is_available
+        and xpu is torch.xpu.is_available
+        and mps is mps_backend.is_available
+    ):
+        return kind
+    return _ask_for_accelerator()
 
 
-@functools.lru_cache(maxsize=16)
-def _first_available(
-    cuda: Callable[[], bool], xpu: Callable[[], bool], mps: Callable[[], bool]
-) -> str | None:
-    """Ask the backends once whether they are available.
-
-    Hardware does not come and go within a process, and `torch.cuda.is_available` alone costs a
-    microsecond of the three that a timer may cost. The answer is kept for the functions that
-    gave it, so that replaced functions are asked anew.
-    """
-    if cuda():
-        return "cuda"
-    if xpu():
-        return "xpu"
-    return "mps" if mps() else None
+def _ask_for_accelerator() -> str | None:
+    global _answer
+    cuda, xpu = torch.cuda.is_available, torch.xpu.is_available
+    mps = mps_backend.is_available
+    kind = "cuda" if cuda() else "xpu" if xpu() else "mps" if mps() else None
+    _answer = cuda, xpu, mps, kind
+    return kind
 
 
 def backend(kind: str) -> ModuleType:

@@ -61,8 +61,9 @@ class timeit:
         self._begin()
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self._end(self._innermost_lap())
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        lap = _innermost.get()
+        self._end(lap if lap is not None and lap.timer is self else self._innermost_lap())
 
     async def __aenter__(self) -> timeit:
         return self.__enter__()
@@ -82,23 +83,33 @@ class timeit:
             RuntimeError: If the timer is not running.
         """
         lap = self._innermost_lap()
-        _device.synchronize()
+        if lap.has_device:
+            _device.synchronize()
         self._record(_device.clock() - lap.start)
         lap.start = _device.clock()
 
     def _begin(self) -> _Lap:
-        _device.synchronize()
-        lap = self._latest = _Lap(self, _innermost.get())
+        lap = _Lap()
+        lap.timer = self
+        lap.has_device = _device.accelerator() is not None
+        if lap.has_device:
+            _device.synchronize()
+        lap.outer = _innermost.get()
         _innermost.set(lap)
+        self._latest = lap
         lap.start = _device.clock()
         return lap
 
     def _end(self, lap: _Lap) -> None:
         try:
-            _device.synchronize()
+            if lap.has_device:
+                _device.synchronize()
             seconds = _device.clock() - lap.start
         finally:
-            lap.leave()
+            if _innermost.get() is lap:
+                _innermost.set(lap.outer)
+            else:
+                lap.leave_early()
             if self._latest is lap:
                 self._latest = None
         self._record(seconds)
@@ -126,21 +137,20 @@ class timeit:
 class _Lap:
     """One run of a timer, and the lap of any timer in which it was entered."""
 
-    __slots__ = ("outer", "start", "timer")
+    # No `__init__`, and the device asked for once: each would be a tenth of what a lap costs.
+    __slots__ = ("has_device", "outer", "start", "timer")
 
+    timer: timeit
+    outer: _Lap | None
+    has_device: bool
     start: float
 
-    def __init__(self, timer: timeit, outer: _Lap | None) -> None:
-        self.timer = timer
-        self.outer = outer
+    def leave_early(self) -> None:
+        """Take this lap out of the chain from under those that are still running.
 
-    def leave(self) -> None:
-        """Take this lap out of the chain of those that are running."""
+        Generators need not end in the order in which they began.
+        """
         lap = _innermost.get()
-        if lap is self:
-            _innermost.set(self.outer)
-            return
-        # Generators need not end in the order in which they began.
         while lap is not None and lap.outer is not self:
             lap = lap.outer
         if lap is not None:
