@@ -333,7 +333,9 @@ def test_twenty_percent_are_called_in_9_of_10(fake_clock, factor, verdict):
     assert found.count(verdict) >= 9
 
 
-def test_speedup_noise_floor_and_break_even_follow_from_the_clock(fake_clock):
+def test_speedup_noise_floor_and_break_even_follow_from_the_clock(fake_clock, monkeypatch):
+    monkeypatch.setattr("gnnprof._compile_workload._LEAST_SAMPLE", 0.018)
+
     def tick(factor):
         fake_clock.advance(0.010 * factor)
 
@@ -346,7 +348,23 @@ def test_speedup_noise_floor_and_break_even_follow_from_the_clock(fake_clock):
     assert row.break_even_calls == int(np.ceil(row.compile_seconds_cold / 0.005))
     assert report.noise_floor.ratio == pytest.approx(1.0)
     assert report.noise_floor.half_width == pytest.approx(0.0, abs=1e-9)
+    # Two eager and four compiled calls a sample: 20 ms of either in each round.
+    seconds = [one.timed_seconds for one in report.rows]
+    assert seconds == pytest.approx([0.04 * len(row.samples)] * 2)
     assert "Use torch.compile(mode='default'): 2.00x" in report.recommendation
+
+
+@pytest.mark.parametrize("warmup", [1, 2, 5])
+def test_the_calls_that_are_looked_at_belong_to_the_warm_up(fake_clock, warmup):
+    calls = []
+
+    def tick(factor):
+        calls.append(factor)
+        fake_clock.advance(0.03)  # a sample is one call
+
+    bench(Clocked(tick), backward=False, modes="eager", rounds=6, warmup=warmup)
+    before_anything, memory = 1, 1
+    assert len(calls) == before_anything + 2 * max(warmup, 2) + 2 * 6 + memory
 
 
 def test_rounds_alternate_who_goes_first(fake_clock):

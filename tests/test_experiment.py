@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ from benchmark.compile.store import Store
 from benchmark.compile.workload import TrainStep
 from tests import compile_records
 from torch import nn
+
+from gnnprof._compile_records import CompileRow, SizeTiming
 
 HERE = Path(__file__).parent
 TINY = Case(
@@ -130,32 +133,27 @@ def test_eager_is_a_case_that_states_the_noise(tmp_path: Path) -> None:
     assert run.findings["noise_floor_training"]["ratio"] == run.findings["training"]["speedup"]
     assert run.findings["cpu_utilisation"] > 0
     assert run.findings["warm"] is run.findings["quality"] is None
-    spent = sum(row["samples"] + row["eager_samples"])
-    trained = run.findings["training"]
-    spent += sum(trained["samples"] + trained["eager_samples"])
+    spent = row["timed_seconds"] + run.findings["training"]["timed_seconds"]
+    calls = math.ceil(20e-3 / row["median"])  # of a sample
+    assert row["timed_seconds"] > 0.5 * calls * sum(row["samples"] + row["eager_samples"])
     assert run.findings["measured_seconds"] == pytest.approx(spent + phases._LOOK_SECONDS, abs=0.5)
     assert len(run.kept) == 5, "after each phase"
 
 
 def test_the_measured_seconds_are_samples_and_compilation() -> None:
-    timing = {"samples": [1.0, 2.0], "eager_samples": [3.0, 4.0]}
-    size = {"compile_seconds": 100.0, "timing": timing}
-    row = {
-        "effective_mode": "default",
-        "compile_seconds_cold": 1000.0,
-        "compile_seconds_warm": None,
-        "compile_seconds_comparison": 2000.0,
-        "forward": timing,
-        "backward": None,
-        "step": timing,
-        "sizes": [size, {"compile_seconds": 0.0, "timing": None}],
-    }
-    floor = {"samples_a": [0.25], "samples_b": [0.25]}
+    eager = CompileRow("eager", "eager", None, False, "ok", None, "step", timed_seconds=0.5)
+    row = replace(
+        eager,
+        mode="default",
+        compile_seconds_cold=1000.0,
+        compile_seconds_comparison=2000.0,
+        timed_seconds=30.0,
+        sizes=(SizeTiming("a", 100.0, 1, False, None), SizeTiming("b", 0.0, 0, False, None)),
+    )
 
-    assert measured_seconds(row, floor) == 3000 + 100 + 3 * 10 + 0.5
-    assert measured_seconds(row, None) == 3130
-    eager = {"effective_mode": "eager", "mode": "eager", "forward": timing, "sizes": []}
-    assert measured_seconds(eager, floor) == 10, "its samples are those of the noise"
+    assert measured_seconds([eager, row]) == 3000 + 100 + 30 + 0.5
+    assert measured_seconds([replace(row, compile_seconds_warm=7.0)]) == 3000 + 100 + 30 + 7
+    assert measured_seconds([replace(eager, timed_seconds=None)]) == 0, "a row that failed"
 
 
 def test_an_error_in_one_phase_leaves_the_others(

@@ -12,9 +12,10 @@ repeated forward passes then keep the CPUs |
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -27,7 +28,7 @@ from benchmark.compile.case_record import Job, first_line
 from benchmark.compile.registry import get_dataset, get_mode, unsupported
 from benchmark.compile.tasks import Unsupported, Workload, WorkloadSettings, build_workload
 from gnnprof import _device, _dynamo
-from gnnprof._compile_records import EAGER
+from gnnprof._compile_records import EAGER, CompileRow
 from gnnprof._dynamo_records import INDUCTOR
 from gnnprof.compilation import compile_benchmark
 
@@ -161,7 +162,7 @@ class Measurement:
         name = "noise_floor" if phase == "inference" else "noise_floor_training"
         self.findings[name] = None if floor is None else floor.to_dict()
         self.findings["recommendations"][phase] = report.recommendation
-        self._measured(measured_seconds(self.findings[phase], self.findings[name]))
+        self._measured(measured_seconds(report.rows))
         if row.status != "ok":
             self._note(phase, _OUTCOMES[row.status], row.reason or row.status)
 
@@ -307,22 +308,21 @@ def uses_inductor(case: Case) -> bool:
     return bool(benchmark_arguments(case).get("backend", INDUCTOR) == INDUCTOR)
 
 
-def measured_seconds(row: Mapping[str, Any], floor: Mapping[str, Any] | None) -> float:
-    """Return the seconds of a row that are compilation or samples, those of the noise among them.
+def measured_seconds(rows: Sequence[CompileRow]) -> float:
+    """Return what the rows of a report spent on compiling and on the calls of their samples.
 
     Warm-up, the comparison with eager and the measurement of memory are not: they are the harness.
     """
-    kinds = ("cold", "warm", "comparison")
-    total = sum(row.get(f"compile_seconds_{kind}") or 0.0 for kind in kinds)
-    timings = [row.get(phase) for phase in ("forward", "backward", "step")]
-    for size in row.get("sizes", ()):
-        total += size["compile_seconds"]
-        timings.append(size["timing"])
-    for timing in timings:
-        if timing is not None:
-            total += sum(timing["samples"]) + sum(timing["eager_samples"])
-    if floor is not None and row.get("effective_mode") != "eager":  # else they are its samples
-        total += sum(floor["samples_a"]) + sum(floor["samples_b"])
+    total = 0.0
+    for row in rows:
+        spent = (
+            row.compile_seconds_cold,
+            row.compile_seconds_warm,
+            row.compile_seconds_comparison,
+            row.timed_seconds,
+            *(size.compile_seconds for size in row.sizes),
+        )
+        total += math.fsum(seconds or 0.0 for seconds in spent)
     return total
 
 

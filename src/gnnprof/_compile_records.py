@@ -159,6 +159,8 @@ class CompileRow:
             compare, apart from `compile_seconds_cold`; None if that needed no compile of its own.
         sizes: Inputs of other sizes, in the order they were called.
         bimodal: Whether the samples fall into two clearly apart groups.
+        timed_seconds: What the calls of all samples took together, eager's and those of other
+            sizes included; None if nothing was timed.
     """
 
     mode: str
@@ -193,6 +195,7 @@ class CompileRow:
     compile_seconds_comparison: float | None = None
     sizes: tuple[SizeTiming, ...] = ()
     bimodal: bool = False
+    timed_seconds: float | None = None
 
     @property
     def timing(self) -> PhaseTiming | None:

@@ -231,10 +231,11 @@ class _ModeRun:
         )
 
     def _time(self, candidate: Candidate, did: Compilation, watch: Watch) -> None:
-        compiled, eager = paired_rounds(candidate, self._study.eager, self._plan.rounds)
+        rounds = paired_rounds(candidate, self._study.eager, self._plan.rounds)
+        self.facts["timed_seconds"] = rounds.seconds
         phases = self._study.workload.phases
-        self.facts.update(self._study.timings(compiled, eager, phases, floors=True))
-        main = series(compiled, self._study.workload.main_phase)
+        self.facts.update(self._study.timings(rounds.first, rounds.second, phases, floors=True))
+        main = series(rounds.first, self._study.workload.main_phase)
         self.facts["bimodal"] = _statistics.is_bimodal(main)
         late = watch.read().seconds - did.seconds
         if late > 0:
@@ -304,12 +305,11 @@ class _ModeRun:
             errors = compare(reference, effect, self._plan.tolerance)
             if not self._may_go_on(errors, other.workload, f"size {label!r}: "):
                 return None
-        for _ in range(self._plan.warmup - 1):
-            eager.lap()
-            other.lap()
-        compiled, plain = paired_rounds(other, eager, self._plan.rounds)
+        warmup = max(1, self._plan.warmup - 1)
+        rounds = paired_rounds(other, eager, self._plan.rounds, warmup=warmup)
+        self.facts["timed_seconds"] += rounds.seconds
         phase = self._study.workload.main_phase
-        return self._study.timings(compiled, plain, [phase], floors=True)[phase]
+        return self._study.timings(rounds.first, rounds.second, [phase], floors=True)[phase]
 
     def _note_sizes(self, did: Compilation, first_limited: str) -> None:
         """Count what the sizes added; the breaks stay those of the first size."""

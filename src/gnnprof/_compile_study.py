@@ -65,12 +65,12 @@ class Study:
         self.model = model
         self.plan = plan
         self.workload = Candidate(self.copy(), workload).draw_cotangents(plan.seed)
-        self.reference, _ = self._observed(training=None)
+        self.eager = Candidate(self.copy(), self.workload)
+        self.reference, _ = self.eager.observe(plan.seed)
         self.eval_reference: Effect | None = None
         if self.reference.random:
-            self.eval_reference, _ = self._observed(training=False)
+            self.eval_reference = self._observed_in_eval()
         self._precise: list[Effect | None] = []
-        self.eager = Candidate(self.copy(), self.workload)
         self._floors: dict[str, float] = {}
         self.eager_peak: int | None = None
 
@@ -79,12 +79,12 @@ class Study:
     def eager_row(self) -> tuple[CompileRow, NoiseFloor]:
         """Time two eager copies side by side: what two equal programs differ by on this machine."""
         other = Candidate(self.copy(), self.workload)
-        for _ in range(self.plan.warmup):
-            self.eager.lap()
-            other.lap()
-        first, second = paired_rounds(self.eager, other, self.plan.rounds)
+        again = self._against_itself(other)
+        # Either has had the first call of its warm-up, which was looked at.
+        warmup = max(1, self.plan.warmup - 1)
+        rounds = paired_rounds(self.eager, other, self.plan.rounds, warmup=warmup)
         self.eager_peak = self.eager.peak_memory()
-        timings = self.timings(second, first, self.workload.phases)
+        timings = self.timings(rounds.second, rounds.first, self.workload.phases)
         phase = self.workload.main_phase
         self._floors = {
             name: _statistics.half_width(timing.speedup_low or 1.0, timing.speedup_high or 1.0)
@@ -97,7 +97,6 @@ class Study:
         floor = NoiseFloor(
             main.eager_samples, main.samples, ratio, low, high, _statistics.half_width(low, high)
         )
-        again = self._against_itself()
         row = CompileRow(
             mode=EAGER,
             effective_mode=EAGER,
@@ -114,16 +113,19 @@ class Study:
             peak_memory=self.eager_peak,
             eager_peak_memory=self.eager_peak,
             bimodal=_statistics.is_bimodal(main.samples),
+            timed_seconds=rounds.seconds,
             forward=timings.get("forward"),
             backward=timings.get("backward"),
             step=timings.get("step"),
         )
         return row, floor
 
-    def _against_itself(self) -> Errors:
+    def _against_itself(self, other: Candidate) -> Errors:
         """Compare two eager runs from one random state: atomics add in another order each time."""
-        first = self.eval_reference or self.reference
-        again, _ = self._observed(training=None if self.eval_reference is None else False)
+        first = self.reference
+        again, _ = other.observe(self.plan.seed)
+        if self.eval_reference is not None:
+            first, again = self.eval_reference, self._observed_in_eval()
         if first.random:
             return Errors(None, None, None, None, None)
         return compare(first, again, self.plan.tolerance)
@@ -138,11 +140,8 @@ class Study:
         """Return a fresh copy of the user's model."""
         return copy.deepcopy(self.model)
 
-    def _observed(self, training: bool | None) -> tuple[Effect, float]:
-        module = self.copy()
-        if training is not None:
-            module.train(training)
-        return Candidate(module, self.workload).observe(self.plan.seed)
+    def _observed_in_eval(self) -> Effect:
+        return Candidate(self.copy().eval(), self.workload).observe(self.plan.seed)[0]
 
     def reference_in_float64(self) -> Effect | None:
         """Eager's effect in float64, computed at the first need; None if the model has no such."""

@@ -313,24 +313,45 @@ def _random_states(device: torch.device) -> list[Tensor]:
 # -- rounds ----------------------------------------------------------------------------------------
 
 
-def paired_rounds(first: Candidate, second: Candidate, rounds: int) -> tuple[Laps, Laps]:
+@dataclass(frozen=True)
+class Rounds:
+    """Two candidates timed side by side.
+
+    Attributes:
+        first: Samples of the first, seconds of one call by phase.
+        second: Samples of the second, in the same rounds.
+        seconds: What the calls of all samples took together.
+    """
+
+    first: Laps
+    second: Laps
+    seconds: float
+
+
+def paired_rounds(first: Candidate, second: Candidate, rounds: int, *, warmup: int = 1) -> Rounds:
     """Time two candidates side by side: one sample of each in every round, in turning order.
 
     A sample is the median over as many calls as take 20 ms together, at least one. Garbage is
     collected between rounds, never within one.
 
-    Returns:
-        The samples of either, seconds of one call by phase.
+    Args:
+        first: The one.
+        second: The other.
+        rounds: Samples of either.
+        warmup: Calls of either before those, at least one; the last tells how long a call takes.
     """
     samples: tuple[Laps, Laps] = ([], [])
     pair = (first, second)
+    seconds = 0.0
     with _collection_by_hand():
-        repeats = [_repeats(candidate) for candidate in pair]
+        repeats = [_repeats(candidate, warmup) for candidate in pair]
         for number in range(rounds):
             gc.collect(1)
+            start = _device.clock()
             for which in (0, 1) if number % 2 == 0 else (1, 0):
                 samples[which].append(_sample(pair[which], repeats[which]))
-    return samples
+            seconds += _device.clock() - start
+    return Rounds(*samples, seconds)
 
 
 def series(laps: Sequence[Mapping[str, float]], phase: str) -> tuple[float, ...]:
@@ -338,7 +359,9 @@ def series(laps: Sequence[Mapping[str, float]], phase: str) -> tuple[float, ...]
     return tuple(lap[phase] for lap in laps)
 
 
-def _repeats(candidate: Candidate) -> int:
+def _repeats(candidate: Candidate, warmup: int) -> int:
+    for _ in range(warmup - 1):
+        candidate.lap()
     seconds = max(math.fsum(candidate.lap().values()), 1e-9)
     return max(1, min(_MOST_REPEATS, math.ceil(_LEAST_SAMPLE / seconds)))
 
