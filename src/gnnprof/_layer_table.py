@@ -101,6 +101,8 @@ def selected(
             below it is thereby listed, too.
         ops: Whether to list ops.
     """
+    if depth is None and least <= 0.0 and ops:
+        return list(lines)
     deepest = math.inf if depth is None else depth
     return [
         line
@@ -162,14 +164,17 @@ def text_table(head: Sequence[str], body: Sequence[Sequence[str]], width: int | 
         body: The cells of every line.
         width: As in `layer_table`.
     """
-    # Not tabulate: it looks at every cell several times, and a big model has thousands.
+    # Not tabulate: it looks at every cell several times.
     widths = [max(map(len, cells)) for cells in zip(head, *body, strict=True)]
     if width is not None:
         widths = _fitting(widths, width)
+    shown = len(widths)
+    name = widths[0]
+    # One format for a whole line: a big model has thousands of lines.
+    line = " | ".join([f"{{:<{name}}}", *(f"{{:>{figure}}}" for figure in widths[1:])]).format
     rule = "-|-".join("-" * width for width in widths)
-    return (
-        "\n".join([_aligned(head, widths), rule, *(_aligned(row, widths) for row in body)]) + "\n"
-    )
+    lines = [line(_shortened(row[0], name), *row[1:shown]) for row in (head, *body)]
+    return "\n".join([lines[0], rule, *lines[1:]]) + "\n"
 
 
 def _fitting(widths: Sequence[int], width: int) -> list[int]:
@@ -187,12 +192,6 @@ def _shortened(title: str, width: int) -> str:
         return title
     end = (width - 2) // 2
     return f"{title[: width - 2 - end]}..{title[-end:]}"
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first = _shortened(cells[0], widths[0]).ljust(widths[0])
-    rest = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=False))
-    return " | ".join([first, *rest])
 
 
 def _percent(part: float, whole: float) -> str:

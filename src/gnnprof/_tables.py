@@ -112,10 +112,10 @@ def format_time(time_us: float | None) -> str:
     """Format microseconds as `1.234us`, `1.234ms` or `1.234s`; unknown is `n/a`."""
     if time_us is None:
         return NOT_MEASURED
-    for limit, unit in ((1e6, "s"), (1e3, "ms")):
-        if abs(time_us) >= limit:
-            return f"{time_us / limit:.3f}{unit}"
-    return f"{time_us:.3f}us"
+    size = abs(time_us)
+    if size >= 1e6:
+        return f"{time_us / 1e6:.3f}s"
+    return f"{time_us / 1e3:.3f}ms" if size >= 1e3 else f"{time_us:.3f}us"
 
 
 def format_memory(nbytes: int | None) -> str:
