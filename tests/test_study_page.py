@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import pytest
@@ -44,6 +46,7 @@ def test_latex_tables_are_whole():
     assert plain.count("{") == plain.count("}")
     tables = re.findall(r"\\begin\{tabular\}\{([lr]+)\}(.*?)\\end\{tabular\}", text, re.DOTALL)
     assert len(tables) > 10
+    assert text.count("\\begin{adjustbox}{max width=\\textwidth") == len(tables)
     for columns, body in tables:
         lines = [line for line in body.splitlines() if line.endswith(r"\\")]
         assert len(lines) >= 2
@@ -59,6 +62,37 @@ def test_latex_prints_decided_ratios_bold_and_names_what_is_too_large():
     text = latex(answers(study), sheets(study))
     assert r"\textbf{2.000}" in text
     assert "% Default: Every case with mode default: 140 rows" in text
+
+
+def has_latex():
+    """Whether pdflatex and the packages of the tables are there."""
+    if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
+        return False
+    styles = [f"{name}.sty" for name in ("adjustbox", "booktabs", "geometry", "textcomp")]
+    return all(map(_finds, styles))
+
+
+def _finds(style):
+    return subprocess.run(["kpsewhich", style], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not has_latex(), reason="no pdflatex with the packages of the tables")
+def test_latex_is_typeset_and_no_table_leaves_its_page(tmp_path):
+    records = [record(1.5, model="a & b_c {%}", dataset="[x]\\\\"), *small_study()]
+    records += [record(2.0, dataset=f"d{i}") for i in range(25)]
+    study = study_of(records)
+    text = latex(answers(study), sheets(study))
+    packages = text.splitlines()[0].removeprefix("% ")
+    packages += (
+        "\\usepackage[landscape,margin=1cm]{geometry}"  # wide and low: narrow tables overflow
+    )
+    body = f"\\begin{{document}}\n{text}\\end{{document}}"
+    (tmp_path / "a.tex").write_text(f"\\documentclass{{article}}\n{packages}\n{body}\n")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    log = (tmp_path / "a.log").read_text(errors="replace")
+    assert "Float too large" not in log
+    assert "Missing character" not in log
 
 
 # --- the page --------------------------------------------------------------------------------

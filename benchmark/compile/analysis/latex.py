@@ -1,4 +1,4 @@
-"""Sheets to LaTeX tables; needs the packages booktabs and graphicx."""
+"""Sheets to LaTeX tables; the packages they need stand in the first line of the text."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def latex(answers: Sequence[Answer], sheets: Sequence[Sheet]) -> str:
     A ratio whose interval excludes 1 is bold. Columns that are alike in all rows stand in the
     caption.
     """
-    parts = ["% \\usepackage{booktabs,graphicx,textcomp} \\usepackage[T1]{fontenc}"]
+    parts = ["% \\usepackage{adjustbox,booktabs,textcomp} \\usepackage[T1]{fontenc}"]
     for answer in answers:
         parts.append(f"\\paragraph{{{escape(answer.question)}}}")
         parts.extend(escape(sentence) + "\n" for sentence in answer.sentences)
@@ -75,7 +75,8 @@ def _float(sheet: Sheet, table: Table, label: str) -> Iterator[str]:
     caption = ". ".join(filter(None, (title, ", ".join(constants))))
     yield "\\begin{table}"
     yield f"\\caption{{{escape(caption)}.}}\\label{{tab:compile-{label}}}"
-    yield "\\resizebox{\\textwidth}{!}{%"
+    # Made smaller where it would leave the page, never larger; the rest is for the caption.
+    yield "\\begin{adjustbox}{max width=\\textwidth, max totalheight=0.85\\textheight, center}"
     yield f"\\begin{{tabular}}{{{''.join(map(_alignment, columns))}}}"
     yield "\\toprule"
     yield " & ".join(escape(column.heading) for column in columns) + r" \\"
@@ -83,7 +84,8 @@ def _float(sheet: Sheet, table: Table, label: str) -> Iterator[str]:
     for cells in table.rows:
         yield " & ".join(_cell(table.columns[place], cells[place]) for place in kept) + r" \\"
     yield "\\bottomrule"
-    yield "\\end{tabular}}"
+    yield "\\end{tabular}"
+    yield "\\end{adjustbox}"
     yield "\\end{table}"
 
 
