@@ -474,6 +474,13 @@ def test_replicas_made_in_the_block_compute_with_their_own_weights():
     assert "forward" not in vars(model[0])
 
 
+def test_scripting_in_the_block_is_refused_by_one_clear_sentence():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with Profiler(model), pytest.raises(AttributeError, match="script the model before or after"):
+        torch.jit.script(model)
+    assert torch.jit.script(model)(torch.ones(1, 4)).shape == (1, 4)
+
+
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 def test_copies_made_in_the_block_lose_the_hooks_when_first_called(duplicate, graph):
     model = GCN(FEATURES, 16, 2, 3).eval()

@@ -76,6 +76,14 @@ class _Hook:
     def __reduce__(self) -> tuple[type[_Hook], tuple[Callable[[nn.Module], None]]]:
         return _Hook, (remove_copied_hooks,)
 
+    @property
+    def __name__(self) -> str:
+        """What `torch.jit.script` asks a hook for, to compile it."""
+        raise AttributeError(
+            "torch.jit.script cannot compile the marks of a running gnnprof.Profiler; "
+            "script the model before or after the block"
+        )
+
 
 def remove_copied_hooks(copied: nn.Module) -> None:
     """Take the hooks that a copied model brought along out of every module of it."""
