@@ -416,6 +416,7 @@ def test_every_mode_with_every_dynamic_is_a_row():
     assert report.rows[3].effective_mode == "default"
     assert "has no modes" in report.rows[3].reason
     assert report.rows[1].reason is None
+    assert all(row.failed_after_seconds is None for row in report.rows)
 
 
 def failing(error):
@@ -438,6 +439,7 @@ def test_a_mode_that_fails_is_a_row(error, status):
     assert row.status == status
     assert str(error) in row.reason
     assert row.speedup is row.verdict is None
+    assert row.failed_after_seconds > 0
 
 
 def test_a_failure_while_running_keeps_what_was_known():

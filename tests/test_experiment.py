@@ -153,7 +153,10 @@ def test_the_measured_seconds_are_samples_and_compilation() -> None:
 
     assert measured_seconds([eager, row]) == 3000 + 100 + 30 + 0.5
     assert measured_seconds([replace(row, compile_seconds_warm=7.0)]) == 3000 + 100 + 30 + 7
-    assert measured_seconds([replace(eager, timed_seconds=None)]) == 0, "a row that failed"
+    failed = replace(eager, timed_seconds=None, failed_after_seconds=40.0)
+    assert measured_seconds([failed]) == 40, "compiling, until it failed"
+    late = replace(row, failed_after_seconds=5000.0)
+    assert measured_seconds([late]) == measured_seconds([row]), "it failed after its compilation"
 
 
 def test_an_error_in_one_phase_leaves_the_others(

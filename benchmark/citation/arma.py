@@ -51,7 +51,9 @@ class Net(torch.nn.Module):
 
 def main(argv: Sequence[str] | None = None) -> CitationResult:
     """Run the script with the given arguments, by default those of the process."""
-    parser = citation_parser(__doc__, epochs=1000, lr=0.01, weight_decay=5e-4, early_stopping=100)
+    parser = citation_parser(
+        __doc__, runs=2, epochs=1000, lr=0.01, weight_decay=5e-4, early_stopping=100
+    )
     parser.add_argument("--hidden", type=COUNT, default=16)
     parser.add_argument("--dropout", type=PROBABILITY, default=0.5)
     parser.add_argument("--num_stacks", type=COUNT, default=1)

@@ -44,7 +44,9 @@ class Net(torch.nn.Module):
 
 def main(argv: Sequence[str] | None = None) -> CitationResult:
     """Run the script with the given arguments, by default those of the process."""
-    parser = citation_parser(__doc__, epochs=200, lr=0.01, weight_decay=5e-4, early_stopping=10)
+    parser = citation_parser(
+        __doc__, runs=2, epochs=200, lr=0.01, weight_decay=5e-4, early_stopping=10
+    )
     parser.add_argument("--hidden", type=COUNT, default=16)
     parser.add_argument("--dropout", type=PROBABILITY, default=0.5)
     parser.add_argument("--num_hops", type=COUNT, default=3)

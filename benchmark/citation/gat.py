@@ -54,7 +54,9 @@ class Net(torch.nn.Module):
 
 def main(argv: Sequence[str] | None = None) -> CitationResult:
     """Run the script with the given arguments, by default those of the process."""
-    parser = citation_parser(__doc__, epochs=1000, lr=0.005, weight_decay=5e-4, early_stopping=100)
+    parser = citation_parser(
+        __doc__, runs=2, epochs=1000, lr=0.005, weight_decay=5e-4, early_stopping=100
+    )
     parser.add_argument("--hidden", type=COUNT, default=8)
     parser.add_argument("--dropout", type=PROBABILITY, default=0.6)
     parser.add_argument("--heads", type=COUNT, default=8)

@@ -104,12 +104,19 @@ class Settings:
 
 
 def citation_parser(
-    description: str | None, *, epochs: int, lr: float, weight_decay: float, early_stopping: int
+    description: str | None,
+    *,
+    runs: int,
+    epochs: int,
+    lr: float,
+    weight_decay: float,
+    early_stopping: int,
 ) -> argparse.ArgumentParser:
     """Return a parser with the flags of every citation script.
 
     Args:
         description: What the script does, for `--help`.
+        runs: Default number of runs: as many as end within three minutes on two cores.
         epochs: Default number of epochs; the other arguments are defaults likewise.
         lr: Step size of Adam.
         weight_decay: L2 penalty on all parameters.
@@ -123,7 +130,7 @@ def citation_parser(
     add_switch(parser, "--no_normalize_features", "do not divide feature rows by their sum")
     group = parser.add_argument_group("training")
     flags: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
-        ("--runs", COUNT, 100, "trainings of a fresh network"),
+        ("--runs", COUNT, runs, "trainings of a fresh network"),
         ("--epochs", COUNT, epochs, "training steps per run, at most"),
         ("--lr", POSITIVE, lr, "step size of Adam"),
         ("--weight_decay", NON_NEGATIVE, weight_decay, "L2 penalty on all parameters"),

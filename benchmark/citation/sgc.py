@@ -37,7 +37,9 @@ class Net(torch.nn.Module):
 
 def main(argv: Sequence[str] | None = None) -> CitationResult:
     """Run the script with the given arguments, by default those of the process."""
-    parser = citation_parser(__doc__, epochs=200, lr=0.1, weight_decay=5e-4, early_stopping=10)
+    parser = citation_parser(
+        __doc__, runs=10, epochs=200, lr=0.1, weight_decay=5e-4, early_stopping=10
+    )
     parser.add_argument("--K", type=COUNT, default=2)
     return run_script("SGC", Net, parser, argv)
 

@@ -36,7 +36,8 @@ sweep() { # extra-arguments...
     for dataset in Cora CiteSeer PubMed; do
         for model in gcn sage gat gin cheb sgc arma appnp; do
             for split in fixed random; do
-                flags="--dataset=$(dataset_name "$dataset" "$@") $(settings $model $dataset $split)"
+                flags="--dataset=$(dataset_name "$dataset" "$@") --runs=100"
+                flags="$flags $(settings $model $dataset $split)"
                 [ $split = random ] && flags="$flags --random_splits"
                 count=$((count + 1))
                 # The flags are words to be split; the user's come last and win.

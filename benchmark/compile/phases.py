@@ -312,12 +312,13 @@ def measured_seconds(rows: Sequence[CompileRow]) -> float:
     """Return what the rows of a report spent on compiling and on the calls of their samples.
 
     Warm-up, the comparison with eager and the measurement of memory are not: they are the harness.
+    A compilation that failed has no compile seconds, and took until its error.
     """
     total = 0.0
     for row in rows:
+        compiled = (row.compile_seconds_cold, row.compile_seconds_warm)
         spent = (
-            row.compile_seconds_cold,
-            row.compile_seconds_warm,
+            *(compiled if any(compiled) else (row.failed_after_seconds,)),
             row.compile_seconds_comparison,
             row.timed_seconds,
             *(size.compile_seconds for size in row.sizes),

@@ -161,6 +161,8 @@ class CompileRow:
         bimodal: Whether the samples fall into two clearly apart groups.
         timed_seconds: What the calls of all samples took together, eager's and those of other
             sizes included; None if nothing was timed.
+        failed_after_seconds: Wall-clock seconds from the mode's first call to the error that ended
+            it; None without one.
     """
 
     mode: str
@@ -196,6 +198,7 @@ class CompileRow:
     sizes: tuple[SizeTiming, ...] = ()
     bimodal: bool = False
     timed_seconds: float | None = None
+    failed_after_seconds: float | None = None
 
     @property
     def timing(self) -> PhaseTiming | None:

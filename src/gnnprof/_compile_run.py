@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnprof import _dynamo, _statistics
+from gnnprof import _device, _dynamo, _statistics
 from gnnprof._compile_compare import Effect, Errors, Tolerance, compare
 from gnnprof._compile_records import PHASES, CompileRow, PhaseTiming, SizeTiming
 from gnnprof._compile_study import Study
@@ -32,12 +32,14 @@ def measure_mode(study: Study, mode: str, dynamic: bool | None, folder: Path | N
         folder: Where the compiler's files shall lie; None for an empty folder of its own.
     """
     run = _ModeRun(study, mode, dynamic)
+    start = _device.clock()
     try:
         with _dynamo.compilers_warnings_ignored():
             _attempt(run, folder)
     except Exception as error:  # noqa: BLE001  # a mode that fails is a row with its reason
         status, reason = _dynamo.failure(error)
         run.give_up(status, reason)
+        run.facts["failed_after_seconds"] = _device.clock() - start
     finally:
         _dynamo.start_afresh()
     row = CompileRow(
