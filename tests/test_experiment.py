@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -134,8 +133,7 @@ def test_eager_is_a_case_that_states_the_noise(tmp_path: Path) -> None:
     assert run.findings["cpu_utilisation"] > 0
     assert run.findings["warm"] is run.findings["quality"] is None
     spent = row["timed_seconds"] + run.findings["training"]["timed_seconds"]
-    calls = math.ceil(20e-3 / row["median"])  # of a sample
-    assert row["timed_seconds"] > 0.5 * calls * sum(row["samples"] + row["eager_samples"])
+    assert row["timed_seconds"] > 0.9 * sum(row["samples"] + row["eager_samples"])
     assert run.findings["measured_seconds"] == pytest.approx(spent + phases._LOOK_SECONDS, abs=0.5)
     assert len(run.kept) == 5, "after each phase"
 

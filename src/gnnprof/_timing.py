@@ -61,7 +61,7 @@ class timeit:
         self._begin()
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, kind: object = None, error: object = None, trace: object = None) -> None:
         lap = _innermost.get()
         self._end(lap if lap is not None and lap.timer is self else self._innermost_lap())
 
