@@ -439,7 +439,16 @@ def test_a_mode_that_fails_is_a_row(error, status):
     assert row.status == status
     assert str(error) in row.reason
     assert row.speedup is row.verdict is None
-    assert row.failed_after_seconds > 0
+
+
+def test_a_compilation_that_fails_tells_after_how_many_seconds(fake_clock):
+    def backend(graph, inputs):
+        fake_clock.advance(7.0)
+        raise ValueError("not this graph")
+
+    model = Clocked(lambda factor: fake_clock.advance(0.01 * factor))
+    row = only(bench(model, backward=False, backend=backend))
+    assert (row.status, row.failed_after_seconds) == ("compile_error", pytest.approx(7.0))
 
 
 def test_a_failure_while_running_keeps_what_was_known():

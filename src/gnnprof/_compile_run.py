@@ -307,8 +307,9 @@ class _ModeRun:
             errors = compare(reference, effect, self._plan.tolerance)
             if not self._may_go_on(errors, other.workload, f"size {label!r}: "):
                 return None
-        warmup = max(1, self._plan.warmup - 1)
-        rounds = paired_rounds(other, eager, self._plan.rounds, warmup=warmup)
+        rounds = paired_rounds(
+            other, eager, self._plan.rounds, warmup=self._plan.warmup_after_first
+        )
         self.facts["timed_seconds"] += rounds.seconds
         phase = self._study.workload.main_phase
         return self._study.timings(rounds.first, rounds.second, [phase], floors=True)[phase]

@@ -50,6 +50,11 @@ class Plan:
     seed: int
     sizes: tuple[tuple[str, tuple[Any, ...]], ...] = ()
 
+    @property
+    def warmup_after_first(self) -> int:
+        """Calls of the warm-up after the first one, which is looked at and compared."""
+        return max(1, self.warmup - 1)
+
 
 class Study:
     """Eager's side: what it does, how long it takes, how much of a difference is noise.
@@ -80,9 +85,9 @@ class Study:
         """Time two eager copies side by side: what two equal programs differ by on this machine."""
         other = Candidate(self.copy(), self.workload)
         again = self._against_itself(other)
-        # Either has had the first call of its warm-up, which was looked at.
-        warmup = max(1, self.plan.warmup - 1)
-        rounds = paired_rounds(self.eager, other, self.plan.rounds, warmup=warmup)
+        rounds = paired_rounds(
+            self.eager, other, self.plan.rounds, warmup=self.plan.warmup_after_first
+        )
         self.eager_peak = self.eager.peak_memory()
         timings = self.timings(rounds.second, rounds.first, self.workload.phases)
         phase = self.workload.main_phase

@@ -62,7 +62,7 @@ class timeit:
         return self
 
     def __exit__(self, kind: object = None, error: object = None, trace: object = None) -> None:
-        lap = _innermost.get()
+        lap = _innermost.get()  # nearly always the one, and looked up without another call
         self._end(lap if lap is not None and lap.timer is self else self._innermost_lap())
 
     async def __aenter__(self) -> timeit:
