@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import json
 import os
 import socket
@@ -279,22 +281,32 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run_as_launched(rank: int, port: int, flags: list[str]) -> None:
-    """What torchrun does: say who the process is, and run the script."""
+def run_as_launched(rank: int, port: int, flags: list[str], folder: Path) -> None:
+    """What torchrun does: say who the process is, and run the script; here, keep what it prints."""
     os.environ.update(
         RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
     )
-    records = training_benchmark.main(flags)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        records = training_benchmark.main(flags)
     assert len(records) == (1 if rank == 0 else 0)
+    (folder / f"said{rank}.txt").write_text(said.getvalue())
 
 
 def test_under_a_launcher_the_first_process_keeps_the_records(tmp_path):
-    flags = ["--smoke", "--datasets", "cora-like", "--models", "sage", "--device", "cpu"]
+    flags = ["--smoke", "--datasets", "cora-like", "--models", "sage", "rgcn", "--device", "cpu"]
     flags += ["--threads", "1", "--no-progress-bar", "--profile", "--write-csv"]
     flags += ["--out", str(tmp_path / "out")]
     method = training_benchmark.start_method("cpu")
+    said = []
     for _ in range(2):  # the second run finds all cases finished
-        start_processes(run_as_launched, (free_port(), flags), nprocs=2, start_method=method)
+        arguments = (free_port(), flags, tmp_path)
+        start_processes(run_as_launched, arguments, nprocs=2, start_method=method)
+        said.append((tmp_path / "said0.txt").read_text())
+        assert (tmp_path / "said1.txt").read_text() == ""
+    assert "Left out: rgcn on cora-like: the model is for heterogeneous graphs." in said[0]
+    assert said[0].count("cora-like (a generated stand-in)") == 1
+    assert "1 of 1 cases" in said[1]
     lines = (tmp_path / "out" / "records.jsonl").read_text().splitlines()
     record = json.loads(lines[0])
     assert len(lines) == 1

@@ -308,7 +308,7 @@ def _parser() -> argparse.ArgumentParser:
         ("--layers", COUNT, 3, "layers"),
         ("--heads", COUNT, 8, "attention heads of a GAT"),
         ("--dropout", PROBABILITY, 0.0, "share of features that dropout sets to zero"),
-        ("--rounds", number(int, least=6), 20, "samples of each phase"),
+        ("--rounds", number(int, least=6), 12, "samples of each phase"),
         ("--warmup", COUNT, 3, "calls before the timed ones"),
     )
     for flag, kind, default, meaning in sizes:

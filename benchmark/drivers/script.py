@@ -33,11 +33,19 @@ class Graphs:
     Args:
         settings: Where real data are, size and seed of stand-ins.
         scales: The script's own default scales, by name.
+        tell: Whether to print what has been loaded.
     """
 
-    def __init__(self, settings: CommonSettings, scales: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        settings: CommonSettings,
+        scales: Mapping[str, float] | None = None,
+        *,
+        tell: bool = True,
+    ) -> None:
         self._settings = settings
         self._scales = scales
+        self._tells = tell
         self._last: Graph | None = None
         self._name = ""
 
@@ -53,7 +61,8 @@ class Graphs:
                 download=self._settings.download,
             )
             self._name = name
-            self._tell(self._last)
+            if self._tells:
+                self._tell(self._last)
         return self._last
 
     def _scale(self, name: str) -> float | None:

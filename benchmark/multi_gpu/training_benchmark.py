@@ -198,10 +198,13 @@ def _run_launched(settings: Settings, rank: Rank) -> list[Record]:
     settings = replace(settings, processes=rank.world_size)
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    cases, _ = cases_of(settings)
-    graphs = Graphs(settings)
+    cases, left_out = cases_of(settings)
+    leads = rank.rank == 0
+    graphs = Graphs(settings, tell=leads)
     with process_group(rank):
-        if rank.rank == 0:
+        if leads:
+            for sentence in left_out:
+                print(f"Left out: {sentence}")
             return _lead(settings, rank, cases, graphs)
         _follow(settings, rank, cases, graphs)
         return []
