@@ -22,6 +22,9 @@ from torch._dynamo import utils
 
 import gnnprof
 from gnnprof import CompileReport, compile_benchmark
+from gnnprof._compile_compare import Tolerance
+from gnnprof._compile_study import Plan, Study
+from gnnprof._compile_workload import Candidate, Workload
 
 
 class Net(nn.Module):
@@ -248,6 +251,43 @@ def test_rounding_of_a_low_precision_is_judged_by_float64():
     row = only(bench(Low(), (x,), backward=False))
     assert row.max_rel_error > 1e-4  # beyond the tolerance of float32
     assert row.status == "ok"
+
+
+def test_low_precision_is_judged_by_float64_at_every_size_as_well():
+    class Low(nn.Module):
+        def forward(self, x):
+            if torch.compiler.is_compiling():
+                return x @ x.T
+            with torch.autocast("cpu", torch.bfloat16):
+                return (x @ x.T).to(x.dtype)
+
+    x = torch.randn(30, 40, generator=torch.Generator().manual_seed(1))
+    row = only(bench(Low(), (x,), backward=False, shapes=[("same", (x.clone(),))]))
+    assert row.status == "ok"
+    assert row.sizes[0].timing is not None
+
+
+def test_a_frozen_part_of_a_training_model_stays_frozen_in_float64():
+    model = Net()
+    model.norm.eval()
+    work = Workload((X,), {}, torch.device("cpu"), backward=False, train_step=None)
+    plan = Plan(False, "eager", 6, 1, Tolerance(), None, warm=False, seed=0)
+    module, _ = Study(model, work, plan).in_float64(work)
+    assert module.training
+    assert not module.norm.training
+
+
+def test_a_compiler_that_is_missing_fails_the_modes_and_not_the_call(monkeypatch):
+    def missing(*args, **settings):
+        raise RuntimeError("no C++ compiler")
+
+    monkeypatch.setattr(torch, "compile", missing)
+    report = bench(Net(), backend="inductor", modes=("default", "max-autotune"))
+    eager, *rows = report.rows
+    assert eager.status == "ok"
+    assert [row.status for row in rows] == ["error", "error"]
+    assert all("no C++ compiler" in row.reason for row in rows)
+    assert report.settings["primed"] is False
 
 
 def test_dropout_is_compared_in_eval_mode_and_timed_in_training():
@@ -616,6 +656,46 @@ def test_a_training_step_is_timed_and_its_gradients_compared():
     assert wrong.status == "wrong_result"
     all_phases = only(bench(model, train_step=train_step))
     assert None not in (all_phases.forward, all_phases.backward, all_phases.step)
+
+
+def test_a_training_step_is_compared_beside_forward_and_backward():
+    def wrong_when_compiled(model, x):
+        factor = 7.0 if hasattr(model, "_orig_mod") else 1.0
+        loss = factor * model(x).square().mean()
+        loss.backward()
+        return loss
+
+    def right(model, x):
+        return model(x).square().mean().item()  # a number, and no gradient
+
+    for backward in (True, False):
+        row = only(bench(Net(), train_step=wrong_when_compiled, backward=backward))
+        assert row.status == "wrong_result"
+        assert row.speedup is None
+    assert only(bench(Net(), train_step=right)).status == "ok"
+
+
+def test_what_a_row_speaks_of_is_the_step_alone():
+    calls = []
+
+    class Counted(Net):
+        def forward(self, x):
+            calls.append(len(x))
+            return super().forward(x)
+
+    def train_step(model, x):
+        model(x).square().mean().backward()
+
+    work = Workload((X,), {}, torch.device("cpu"), backward=True, train_step=train_step)
+    candidate = Candidate(Counted(), work)
+    assert candidate.workload.lap_phases == ("forward", "backward", "step")
+    candidate = candidate.on(candidate.draw_cotangents(0))
+    calls.clear()
+    assert set(candidate.lap()) == {"forward", "backward", "step"}
+    assert len(calls) == 2
+    candidate.peak_memory()
+    candidate.kernel_launches()
+    assert len(calls) == 4
 
 
 def test_a_step_that_uses_the_users_own_model_or_optimizer_is_refused():

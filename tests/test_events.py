@@ -88,6 +88,7 @@ def test_kernels_are_summed_per_launching_op(device):
     events = read_events(raw, with_device=True, with_memory=False)
     assert events.kernels == {7: 42}
     assert events.unlinked_device_ns == 5
+    assert events.kernel_count == 3
     assert [event.name for event in events.host] == ["aten::mm"]
 
 

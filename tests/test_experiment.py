@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from benchmark.compile.machine import identity
 from benchmark.compile.phases import Measurement, measured_seconds
 from benchmark.compile.registry import MODES, ModeEntry, register_mode
 from benchmark.compile.store import Store
-from benchmark.compile.workload import TrainStep
+from benchmark.compile.workload import TrainStep, Workload
 from tests import compile_records
 from torch import nn
 
@@ -97,7 +98,7 @@ def test_a_real_case_measures_every_phase_and_writes_its_record(
     assert record["errors"] == {}
     for phase in ("inference", "training"):
         row = record[phase]
-        assert (row["mode"], row["status"]) == ("ahead", "ok")
+        assert (row["mode"], row["effective_mode"], row["status"]) == ("ahead", "ahead", "ok")
         assert (row["graphs"], row["graph_breaks"]) == (1, 0), "the fixes leave one graph"
         assert len(row["samples"]) == len(row["eager_samples"]) == 6
         assert row["compile_seconds_cold"] > 0
@@ -188,6 +189,20 @@ def test_an_error_in_one_phase_leaves_the_others(
     assert run.findings["inference"]["compile_seconds_warm"] == 100.0
     assert run.findings["cpu_utilisation"] == 3.0 / (2.0 * 2)
     assert run.findings["measured_seconds"] > 102
+
+
+def test_a_training_that_diverges_costs_its_quality_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workload, "fit", lambda *_: [1.0, math.nan])
+
+    run = Run(replace(TINY, mode="eager"), tmp_path)
+
+    assert run.outcome == "crash"
+    assert run.reason == "quality: FloatingPointError: the training loss is nan: it diverged."
+    assert run.findings["quality"] is None
+    assert run.findings["throughput"]["training"] > 0
+    assert len(run.kept) == 5, "every phase was kept"
 
 
 def test_a_wrong_result_gets_no_speedup(tmp_path: Path, mode: Any) -> None:
@@ -319,9 +334,11 @@ def test_the_files_of_an_experiment_are_computed_from_its_records(
     tmp_path: Path, records: list[dict[str, Any]]
 ) -> None:
     store = Store(tmp_path / "out")
+    for record in records:
+        store.write(record)
 
     write_experiments(store, records)
-    write_experiments(store, records)  # again, as the next sweep does
+    write_experiments(store, records[:1])  # as another shard does, which knows of its own
 
     (folder,) = (store.folder / "experiments").iterdir()
     assert folder.name.startswith("pyg-GCN-cora-like-fixes-")
@@ -359,11 +376,33 @@ def test_the_recommendation_passes_over_modes_that_ran_as_another(
         f"{interval} times as fast as eager; compiling is paid back after {calls:,} times."
     )
     assert said[1] == (
-        "Training: stay eager: of 1 compiled runs none is faster beyond the noise "
+        "Training: stay eager: of 1 compiled cases none is faster beyond the noise "
         "(median speedup 1.00)."
     )
     assert said[2].startswith("Note: pyg GCN cora-like max-autotune")
     assert said[2].endswith("ended as crash: boom.")
+
+
+def test_the_luckiest_of_several_processes_recommends_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "out")
+    replicates = [
+        made_record(
+            store,
+            "default",
+            case={"replicate": number},
+            inference=compile_records.row("default", speedup),
+            training=compile_records.row("default", 1.5 + number / 10),
+        )
+        for number, speedup in enumerate((1.6, 1.0, 1.0))
+    ]
+
+    inference, training = recommendations(replicates).splitlines()
+
+    assert inference.startswith("Inference: stay eager: of 1 compiled cases none is faster")
+    rows = [record["training"] for record in replicates]
+    low, high = rows[0]["speedup_low"], rows[2]["speedup_high"]
+    assert f"is 1.60 ({low:.2f} to {high:.2f}) times as fast" in training
+    assert f"paid back after {max(row['break_even_calls'] for row in rows):,} times" in training
 
 
 def test_nothing_compiled_is_not_measured(records: list[dict[str, Any]]) -> None:

@@ -69,9 +69,9 @@ def _prepare(job: Job, findings: dict[str, Any], environment: dict[str, Any]) ->
     warm = None
     if uses_inductor(job.case):
         start = time.perf_counter()
-        _dynamo.start_compiler(pick_device(job.case.device), with_backward=False)
-        findings["compiler_start_seconds"] = time.perf_counter() - start
-        findings["measured_seconds"] += findings["compiler_start_seconds"]
+        if _dynamo.start_compiler(pick_device(job.case.device), with_backward=False):
+            findings["compiler_start_seconds"] = time.perf_counter() - start
+            findings["measured_seconds"] += findings["compiler_start_seconds"]
     if not get_mode(job.case.mode).is_eager:
         warm = WarmProcess(job)
     torch.set_num_threads(job.case.threads)

@@ -24,7 +24,6 @@ from benchmark.compile import registry
 from benchmark.compile.attempt import stopped_by_signals
 from benchmark.compile.case import expand
 from benchmark.compile.experiment_files import (
-    by_experiment,
     recommendations,
     table,
     write_experiments,
@@ -76,8 +75,7 @@ def run_experiment(args: argparse.Namespace) -> int:
         code = INTERRUPTED
     found = [store.read(entry.key) for entry in entries]
     records = [record for record in found if record is not None]
-    write_experiments(store, records)
-    for name, members in by_experiment(records).items():
+    for name, members in write_experiments(store, records).items():
         heads, rows = table(members)
         print(tabulate(rows, headers=heads, disable_numparse=True))
         print(recommendations(members), end="")

@@ -9,12 +9,14 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from tabulate import tabulate
 
+from benchmark.compile.analysis.estimates import Estimate, hull
 from benchmark.compile.case import Case, Identity, content_key, dynamic_word
+from benchmark.compile.registry import mode_names
 from benchmark.compile.store import Store, write_text
 from gnnprof._statistics import median
 
@@ -30,12 +32,23 @@ _LATEX = {
 _PHASES = {"inference": "call of the forward pass", "training": "training step"}
 
 
-def write_experiments(store: Store, records: Iterable[Record]) -> None:
+def write_experiments(store: Store, records: Iterable[Record]) -> dict[str, list[Record]]:
     """Write config.json, results.json, tables.tex, run.log and recommendations.txt of each one.
 
-    They lie in `OUT/experiments/<name>/` and replace those of an earlier, less complete run.
+    They lie in `OUT/experiments/<name>/` and replace those that were there.
+
+    Args:
+        store: The sweep's folder.
+        records: Of the experiments to write. Whatever else the folder has of those, such as the
+            modes that other shards have run, is in the files as well.
+
+    Returns:
+        All records of each experiment, by its name.
     """
-    for name, members in by_experiment(records).items():
+    names = by_experiment(records).keys()
+    everything = by_experiment(store.records())
+    experiments = {name: everything[name] for name in names}
+    for name, members in experiments.items():
         folder = store.folder / "experiments" / name
         folder.mkdir(parents=True, exist_ok=True)
         logs = [store.log_path(record["key"]) for record in members]
@@ -48,6 +61,7 @@ def write_experiments(store: Store, records: Iterable[Record]) -> None:
         }
         for file, text in texts.items():
             write_text(folder / file, text, store.draft())
+    return experiments
 
 
 def by_experiment(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -55,7 +69,14 @@ def by_experiment(records: Iterable[Record]) -> dict[str, list[Record]]:
     experiments: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         experiments[_name(record)].append(record)
-    return dict(experiments)
+    return {name: sorted(members, key=_order) for name, members in experiments.items()}
+
+
+def _order(record: Record) -> tuple[object, ...]:
+    """The order of a table: the modes as they are registered, then those no longer known."""
+    case, known = Case.from_dict(record["case"]), mode_names()
+    place = known.index(case.mode) if case.mode in known else len(known)
+    return place, case.mode, dynamic_word(case.dynamic), case.replicate
 
 
 def _name(record: Record) -> str:
@@ -162,23 +183,52 @@ def _advice(records: Sequence[Record], phase: str) -> str:
     ]
     # A mode that ran as another one is that other one: the best of four equal modes is luck.
     own = [(case, row) for case, row in rows if row.get("effective_mode") == case.mode]
-    valid = [(case, row) for case, row in own if row.get("verdict")]
+    valid = _combined([(case, row) for case, row in own if row.get("verdict")])
     if not valid:
         return "not measured."
     faster = [(case, row) for case, row in valid if row["verdict"] == "faster"]
     if not faster:
         best = median([row["speedup"] for _, row in valid])
         return (
-            f"stay eager: of {len(valid)} compiled runs none is faster beyond the noise "
+            f"stay eager: of {len(valid)} compiled cases none is faster beyond the noise "
             f"(median speedup {best:.2f})."
         )
-    case, row = max(faster, key=lambda pair: pair[1]["speedup_low"])
-    calls = row.get("break_even_calls")
+    case, row = max(faster, key=lambda pair: pair[1]["speedup_low"] or 0.0)
+    calls = row["break_even_calls"]
     pays = "" if calls is None else f"; compiling is paid back after {calls:,} times"
     return (
         f"compile with mode={case.mode!r}, dynamic={case.dynamic}: a {_PHASES[phase]} is "
         f"{speedup_text(row)} times as fast as eager{pays}."
     )
+
+
+def _combined(rows: Sequence[tuple[Case, Record]]) -> list[tuple[Case, Record]]:
+    """Put the replicates of a case into one row: the luckiest process is no result.
+
+    The break-even is that of the process that needs the most calls.
+    """
+    replicates: dict[Case, list[Record]] = defaultdict(list)
+    for case, row in rows:
+        replicates[replace(case, replicate=0)].append(row)
+    return [(case, _one_row(group)) for case, group in replicates.items()]
+
+
+def _one_row(replicates: Sequence[Record]) -> Record:
+    ratios = [
+        Estimate(row["speedup"], row["speedup_low"], row["speedup_high"], verdict=row["verdict"])
+        for row in replicates
+    ]
+    speedup = hull(ratios)
+    assert speedup is not None  # a group has a member
+    calls = [row.get("break_even_calls") for row in replicates]
+    known = [count for count in calls if count is not None]
+    return {
+        "speedup": speedup.value,
+        "speedup_low": speedup.low,
+        "speedup_high": speedup.high,
+        "verdict": speedup.verdict,
+        "break_even_calls": max(known) if len(known) == len(calls) else None,
+    }
 
 
 def _json(content: Mapping[str, Any]) -> str:

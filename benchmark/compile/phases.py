@@ -157,7 +157,10 @@ class Measurement:
                 **settings,
             )
         row = report.rows[-1]  # the eager row stands first
-        self.findings[phase] = {**row.to_dict(), "mode": self.case.mode}
+        found = {**row.to_dict(), "mode": self.case.mode}
+        if row.effective_mode == row.mode:
+            found["effective_mode"] = self.case.mode
+        self.findings[phase] = found
         floor = report.noise_floor
         name = "noise_floor" if phase == "inference" else "noise_floor_training"
         self.findings[name] = None if floor is None else floor.to_dict()
@@ -173,6 +176,10 @@ class Measurement:
         # The code that the training step has been compiled to is found there.
         with workload.dynamo(), _dynamo.private_cache(self.job.inductor_cache / "training"):
             losses = workload.fit(self.in_mode(workload), self.case.epochs)
+        self._measured(time.perf_counter() - start)
+        if not math.isfinite(losses[-1]):
+            raise FloatingPointError(f"the training loss is {losses[-1]}: it diverged.")
+        start = time.perf_counter()
         quality = workload.evaluate(workload.model)
         self._measured(time.perf_counter() - start)
         self.findings["quality"] = {

@@ -82,6 +82,13 @@ class Store:
         )
         return record if valid else None
 
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Give every record of the folder, in the order of their keys."""
+        for path in sorted((self.folder / "records").glob("*.json")):
+            record = self.read(path.stem)
+            if record is not None:
+                yield record
+
     def outcome(self, key: str) -> str | None:
         """Return the outcome on record; None without a record."""
         record = self.read(key)

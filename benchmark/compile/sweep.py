@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,15 +36,8 @@ from benchmark.compile.flags import (
 )
 from benchmark.compile.machine import identity, noise_warning
 from benchmark.compile.matrix import read_matrix
-from benchmark.compile.store import Store
-from benchmark.compile.worker import (
-    Entry,
-    Progress,
-    count_outcomes,
-    entries_of,
-    is_finished,
-    run_cases,
-)
+from benchmark.compile.store import OUTCOMES, Store
+from benchmark.compile.worker import Entry, Progress, entries_of, is_finished, run_cases
 
 DEFAULT_BLOCK: dict[str, Any] = {
     "framework": ["pyg"],
@@ -75,7 +69,9 @@ class Settings:
     """What a sweep is asked to do, read once from the command line.
 
     Attributes:
-        entries: What to run, those of this shard only.
+        cases: What to run, those of this shard only.
+        entries: The cases with their keys; none where other machines run them, which decide on the
+            keys themselves.
         out: The sweep's folder.
         options: How a case is run.
         retry: Outcomes whose cases run again.
@@ -84,6 +80,7 @@ class Settings:
         argv: The command line, to be repeated in a message.
     """
 
+    cases: tuple[Case, ...]
     entries: tuple[Entry, ...]
     out: Path
     options: Options
@@ -141,12 +138,16 @@ def read_settings(argv: Sequence[str]) -> Settings:
         )
     cases = tuple(dict.fromkeys(named(case) for case in expand(_blocks(args))))
     index, count = args.shard
+    cases = tuple(case for case in cases if in_shard(case, index - 1, count))
+    launcher = launchers.from_args(args)
+    runs_here = launcher.name == "local" or args.dry_run
     return Settings(
-        entries=entries_of([c for c in cases if in_shard(c, index - 1, count)], identity),
+        cases=cases,
+        entries=entries_of(cases, identity) if runs_here else (),
         out=args.out,
         options=read_options(args),
         retry=args.retry,
-        launcher=launchers.from_args(args),
+        launcher=launcher,
         dry_run=args.dry_run,
         argv=tuple(argv),
     )
@@ -223,14 +224,27 @@ def _list(settings: Settings) -> None:
 
 def _report(store: Store, settings: Settings, progress: Progress | None) -> None:
     """Write the files of each experiment, and print how many cases ended how."""
-    records = [store.read(entry.key) for entry in settings.entries]
-    write_experiments(store, [record for record in records if record is not None])
-    counts = count_outcomes(store, settings.entries)
-    said = ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) or "none"
-    total = len(settings.entries)
-    print(f"{sum(counts.values())} of {total} cases are on record in {store.folder}: {said}.")
+    records = _on_record(store, settings)
+    write_experiments(store, records)
+    counts = Counter(record["outcome"] for record in records)
+    said = ", ".join(f"{counts[name]} {name}" for name in OUTCOMES if counts[name]) or "none"
+    done, total = len({_case_of(record) for record in records}), len(settings.cases)
+    print(f"{done} of {total} cases are on record in {store.folder}: {said}.")
     if progress is not None and progress.elsewhere:
         print(f"{progress.elsewhere} cases were left to other workers, who were running them.")
+
+
+def _on_record(store: Store, settings: Settings) -> list[dict[str, Any]]:
+    """Return the records of the cases; where other machines ran them, whatever those were."""
+    if settings.launcher.name != "local":
+        wanted = set(settings.cases)
+        return [record for record in store.records() if _case_of(record) in wanted]
+    found = (store.read(entry.key) for entry in settings.entries)
+    return [record for record in found if record is not None]
+
+
+def _case_of(record: Mapping[str, Any]) -> Case:
+    return Case.from_dict(record["case"])
 
 
 def _command(settings: Settings) -> str:

@@ -74,6 +74,15 @@ class Effect:
             random,
         )
 
+    def then(self, later: Effect) -> Effect:
+        """Return the effect of this call and a later one together."""
+        return Effect(
+            self.outputs + later.outputs,
+            self.gradients + later.gradients,
+            later.buffers,
+            self.random or later.random,
+        )
+
     @property
     def tells_something(self) -> bool:
         """Whether there is anything to compare."""

@@ -135,7 +135,7 @@ class CompileRow:
         step: Times of forward and backward together, or of the training step that was given.
         compile_seconds_cold: Seconds in Dynamo's own timers over warm-up with an empty cache.
         compile_seconds_warm: The same with the files that the cold compile left on disk.
-        first_call_seconds: Wall-clock seconds of the very first call (and backward).
+        first_call_seconds: Wall-clock seconds of the very first time, every phase once.
         break_even_calls: Calls after which the compile seconds are won back; None if not faster.
         graphs: Graphs that Dynamo handed to the backend before timing.
         graph_breaks: How often Dynamo broke a graph while it compiled for the first size: the sum
@@ -145,7 +145,7 @@ class CompileRow:
         recompile_reasons: Why.
         cudagraph_skips: Graphs for which CUDA graphs were asked and skipped.
         kernels: Distinct kernels in the generated code; None where the backend tells none.
-        kernel_launches: Kernels that one call (and backward) launches.
+        kernel_launches: Kernels that one call of `phase` launches.
         peak_memory: Highest bytes in live tensors during one call (and backward), over what was
             live before it.
         eager_peak_memory: The same of eager.

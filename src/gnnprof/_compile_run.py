@@ -304,7 +304,12 @@ class _ModeRun:
         reference, _ = eager.observe(self._plan.seed)
         effect, _ = other.observe(self._plan.seed)
         if not reference.random:
-            errors = compare(reference, effect, self._plan.tolerance)
+            errors = compare(
+                reference,
+                effect,
+                self._plan.tolerance,
+                lambda: self._study.observed_in_float64(eager.workload),
+            )
             if not self._may_go_on(errors, other.workload, f"size {label!r}: "):
                 return None
         rounds = paired_rounds(

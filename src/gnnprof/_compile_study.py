@@ -151,13 +151,14 @@ class Study:
     def reference_in_float64(self) -> Effect | None:
         """Eager's effect in float64, computed at the first need; None if the model has no such."""
         if not self._precise:
-            self._precise.append(self._observed_in_float64())
+            self._precise.append(self.observed_in_float64(self.workload))
         return self._precise[0]
 
-    def _observed_in_float64(self) -> Effect | None:
+    def observed_in_float64(self, workload: Workload) -> Effect | None:
+        """Eager's effect in float64 under a workload; None if the model has no such."""
         try:
-            module, workload = self.in_float64(self.workload)
-            return Candidate(module, workload).observe(self.plan.seed)[0]
+            module, work = self.in_float64(workload)
+            return Candidate(module, work).observe(self.plan.seed)[0]
         except Exception:  # noqa: BLE001  # whatever the user's code raises: there is no reference
             return None
 
@@ -167,11 +168,11 @@ class Study:
         Args:
             workload: The work in the precision of the user.
         """
-        training = False if self.eval_reference is not None else self.model.training
         args, kwargs = doubled((workload.args, dict(workload.kwargs)))
         cotangents = tuple(one.double() for one in workload.cotangents)
         doubled_work = replace(workload, args=args, kwargs=kwargs, cotangents=cotangents)
-        return self.copy().double().train(training), doubled_work
+        module = self.copy().double()
+        return module if self.eval_reference is None else module.eval(), doubled_work
 
     def timings(
         self, compiled: Laps, eager: Laps, phases: Sequence[str], *, floors: bool = False

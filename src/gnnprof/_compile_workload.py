@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,6 +58,11 @@ class Workload:
     def main_phase(self) -> str:
         """The phase that a row speaks of."""
         return self.phases[-1]
+
+    @property
+    def lap_phases(self) -> tuple[str, ...]:
+        """The phases whose seconds add up to those of a lap: a step without function is a sum."""
+        return (self.main_phase,) if self.train_step is None else self.phases
 
     @property
     def input_leaves(self) -> list[Tensor]:
@@ -151,30 +157,29 @@ class Candidate:
     # -- one call, looked at -----------------------------------------------------------------------
 
     def observe(self, seed: int) -> tuple[Effect, float]:
-        """Run one call from a seeded random state and keep all that it did.
+        """Run every phase once from a seeded random state and keep all that they did.
 
         Returns:
-            What it did, and its wall-clock seconds.
+            What they did, and their wall-clock seconds.
         """
         torch.manual_seed(seed)
-        before = _random_states(self.workload.device)
-        if self.workload.train_step is not None and not self.workload.backward:
-            returned, seconds = self._timed_step()
-        else:
-            returned, laps = self._timed_pass()
-            seconds = math.fsum(value for phase, value in laps.items() if phase != "step")
-        random = any(
-            not torch.equal(old, new)
-            for old, new in zip(before, _random_states(self.workload.device), strict=True)
-        )
-        effect = Effect.of(
-            returned,
-            [leaf.grad for leaf in self._leaves() if leaf.requires_grad],
-            [buffer for _, buffer in self.module.named_buffers()],
-            random=random,
-        )
-        self._clear_gradients()
-        return effect, seconds
+        effects: list[Effect] = []
+        laps: dict[str, float] = {}
+        for run in self._runs():
+            before = _random_states(self.workload.device)
+            returned, seconds = run()
+            random = any(
+                not torch.equal(old, new)
+                for old, new in zip(before, _random_states(self.workload.device), strict=True)
+            )
+            gradients = [leaf.grad for leaf in self._leaves() if leaf.requires_grad]
+            buffers = [buffer for _, buffer in self.module.named_buffers()]
+            # Copied at once: the next run of a CUDA graph writes over what this one returned.
+            effects.append(Effect.of(returned, gradients, buffers, random=random))
+            self._clear_gradients()
+            laps |= seconds
+        whole = functools.reduce(Effect.then, effects)
+        return whole, math.fsum(laps[phase] for phase in self.workload.lap_phases)
 
     def draw_cotangents(self, seed: int) -> Workload:
         """Draw gradients for the outputs of one forward, and return the workload that has them."""
@@ -202,13 +207,22 @@ class Candidate:
     def lap(self) -> dict[str, float]:
         """Run every phase once; return the seconds of each."""
         seconds: dict[str, float] = {}
-        if self.workload.backward or self.workload.train_step is None:
-            _, seconds = self._timed_pass()
-        if self.workload.train_step is not None:
+        for run in self._runs():
+            seconds |= run()[1]
             self._clear_gradients()
-            _, seconds["step"] = self._timed_step()
-        self._clear_gradients()
         return seconds
+
+    def run_main_phase(self) -> None:
+        """Run what a row speaks of once: the training step, or the forward and the backward."""
+        self._runs()[-1]()
+        self._clear_gradients()
+
+    def _runs(self) -> list[Callable[[], tuple[Any, dict[str, float]]]]:
+        """What a lap consists of; each returns what the user's code did, and seconds by phase."""
+        work = self.workload
+        if work.train_step is None:
+            return [self._timed_pass]
+        return [self._timed_pass, self._timed_step] if work.backward else [self._timed_step]
 
     def _timed_pass(self) -> tuple[Any, dict[str, float]]:
         work = self.workload
@@ -225,14 +239,14 @@ class Candidate:
                 seconds["step"] = seconds["forward"] + seconds["backward"]
         return output, seconds
 
-    def _timed_step(self) -> tuple[Any, float]:
+    def _timed_step(self) -> tuple[Any, dict[str, float]]:
         work = self.workload
         assert work.train_step is not None
         with torch.enable_grad():
             self._begin()
             start = self._now()
             returned = work.train_step(self._model, *work.args, **work.kwargs)
-            return returned, self._now() - start
+            return returned, {"step": self._now() - start}
 
     def _begin(self) -> None:
         if self._wrapped is not None:
@@ -255,7 +269,7 @@ class Candidate:
             _device.synchronize(device)
             _device.reset_peak_memory(device)
             before = _device.peak_memory(device).allocated
-            self.lap()
+            self.run_main_phase()
             after = _device.peak_memory(device).allocated
             return None if before is None or after is None else after - before
         return self._peak_on_host() if device.type == "cpu" else None
@@ -268,7 +282,7 @@ class Candidate:
         except SessionRunningError:  # the caller profiles this very call
             return None
         try:
-            self.lap()
+            self.run_main_phase()
         finally:
             session.stop()
         live = peak = 0
@@ -278,11 +292,14 @@ class Candidate:
         return peak
 
     def kernel_launches(self) -> int | None:
-        """Kernels that one call launches: all of them on CUDA and XPU, Inductor's on the CPU."""
+        """Kernels that one call launches: all of them on CUDA and XPU, Inductor's on the CPU.
+
+        On CUDA and XPU also copies and fills of memory, which are launched likewise.
+        """
         device = self.workload.device
         if device.type == "cpu":
             with launches_counted() as counts:
-                self.lap()
+                self.run_main_phase()
             return counts.total()
         if device.type not in _device.EVENT_BACKENDS:
             return None
@@ -293,10 +310,10 @@ class Candidate:
         except SessionRunningError:
             return None
         try:
-            self.lap()
+            self.run_main_phase()
         finally:
             session.stop()
-        return len(session.events().kernels)
+        return session.events().kernel_count
 
 
 def _differentiable(output: Any) -> list[Tensor]:
@@ -362,7 +379,8 @@ def series(laps: Sequence[Mapping[str, float]], phase: str) -> tuple[float, ...]
 def _repeats(candidate: Candidate, warmup: int) -> int:
     for _ in range(warmup - 1):
         candidate.lap()
-    seconds = max(math.fsum(candidate.lap().values()), 1e-9)
+    lap = candidate.lap()
+    seconds = max(math.fsum(lap[phase] for phase in candidate.workload.lap_phases), 1e-9)
     return max(1, min(_MOST_REPEATS, math.ceil(_LEAST_SAMPLE / seconds)))
 
 

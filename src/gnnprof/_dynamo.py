@@ -116,22 +116,30 @@ def compilers_warnings_ignored() -> Iterator[None]:
         yield
 
 
-def start_compiler(device: torch.device, with_backward: bool) -> None:
+def start_compiler(device: torch.device, with_backward: bool) -> bool:
     """Compile something tiny, so that what the process pays once is not charged to the first mode.
 
     That is importing Inductor, asking the C++ compiler what it can do, starting worker processes.
+
+    Returns:
+        Whether that was possible; if not, whoever compiles next is told why.
     """
     layer = torch.nn.Linear(4, 4).to(device)
-    with (
-        compilers_warnings_ignored(),
-        private_cache(),
-        torch.set_grad_enabled(with_backward),
-    ):
+    try:
+        with (
+            compilers_warnings_ignored(),
+            private_cache(),
+            torch.set_grad_enabled(with_backward),
+        ):
+            start_afresh()
+            output = torch.compile(layer)(torch.ones(2, 4, device=device))
+            if with_backward:
+                output.sum().backward()
+    except Exception:  # noqa: BLE001  # no compiler, no Triton: each mode fails with that reason
+        return False
+    finally:
         start_afresh()
-        output = torch.compile(layer)(torch.ones(2, 4, device=device))
-        if with_backward:
-            output.sum().backward()
-    start_afresh()
+    return True
 
 
 # -- compiling -------------------------------------------------------------------------------------

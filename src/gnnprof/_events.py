@@ -89,6 +89,7 @@ class Events(NamedTuple):
         kernels: Correlation id -> nanoseconds of device time launched by that op.
         unlinked_device_ns: Device time that names no op of this session.
         has_backward: Whether an autograd backward ran.
+        kernel_count: Kernels, copies and fills on the device; several may name one op.
     """
 
     host: list[HostEvent]
@@ -96,6 +97,7 @@ class Events(NamedTuple):
     kernels: dict[int, int]
     unlinked_device_ns: int
     has_backward: bool = False
+    kernel_count: int = 0
 
 
 class SessionRunningError(RuntimeError):
@@ -254,10 +256,10 @@ def read_events(
         else:
             ranges = list(compress(raw, map(operator.not_, _column(raw, "is_async"))))
         host, has_backward = _host_events(ranges, with_device, goes_on)
-        kernels, unlinked = _link_device_events(device, host)
+        kernels, unlinked, count = _link_device_events(device, host)
         host.sort()
         memory.sort()
-        return Events(host, memory, kernels, unlinked, has_backward)
+        return Events(host, memory, kernels, unlinked, has_backward, count)
 
 
 @contextmanager
@@ -338,16 +340,21 @@ def _column(events: Sequence[_KinetoEvent], method: str) -> Iterator[Any]:
 
 def _link_device_events(
     device: list[_KinetoEvent], host: list[HostEvent]
-) -> tuple[dict[int, int], int]:
-    """Sum kernel time per launching op; append driver calls to `host` under their op's thread."""
+) -> tuple[dict[int, int], int, int]:
+    """Sum kernel time per launching op; append driver calls to `host` under their op's thread.
+
+    Returns:
+        Nanoseconds by launching op, nanoseconds that name none, and the number of kernels.
+    """
     thread_of = {event.launch: event.thread for event in host}
     kernels: dict[int, int] = {}
-    unlinked = 0
+    unlinked = count = 0
     for event in device:
         launch = event.linked_correlation_id()
         if event.device_type() != DeviceType.CPU:
             if event.is_user_annotation():
                 continue  # a range of record_function on the device's time line, not a kernel
+            count += 1
             if launch in thread_of:
                 kernels[launch] = kernels.get(launch, 0) + event.duration_ns()
             else:
@@ -355,4 +362,4 @@ def _link_device_events(
         elif launch in thread_of:
             start, duration = event.start_ns(), event.duration_ns()
             host.append(HostEvent(thread_of[launch], start, -duration, len(host), event.name()))
-    return kernels, unlinked
+    return kernels, unlinked, count

@@ -166,12 +166,12 @@ def compile_benchmark(
         seed=_at_least("seed", seed, 0),
         sizes=_checked_shapes(shapes),
     )
-    rows, floor = _measure(model, workload, plan, modes, settings, progress_bar, prime)
+    rows, floor, primed = _measure(model, workload, plan, modes, settings, progress_bar, prime)
     return CompileReport(
         rows=tuple(rows),
         noise_floor=floor,
         environment=_environment(workload.device),
-        settings=_settings_record(plan, workload, modes, settings, prime),
+        settings=_settings_record(plan, workload, modes, settings, primed),
     )
 
 
@@ -186,7 +186,8 @@ def _measure(
     settings: Sequence[bool | None],
     progress_bar: bool,
     prime: bool,
-) -> tuple[list[CompileRow], NoiseFloor]:
+) -> tuple[list[CompileRow], NoiseFloor, bool]:
+    """Return the rows, the noise floor, and whether the compiler was started beforehand."""
     jobs = [(mode, dynamic) for mode in modes if mode != EAGER for dynamic in settings]
     with ExitStack() as stack:
         stack.enter_context(random_state_kept())
@@ -196,16 +197,17 @@ def _measure(
         study = Study(model, workload, plan)
         row, floor = study.eager_row()
         bar.update()
+        primed = False
         if prime and jobs and plan.backend == INDUCTOR:
             bar.set_postfix_str("starting the compiler")
-            _dynamo.start_compiler(workload.device, workload.main_phase == "step")
+            primed = _dynamo.start_compiler(workload.device, workload.main_phase == "step")
         rows = [row]
         for mode, dynamic in jobs:
             bar.set_postfix_str(mode if dynamic is None else f"{mode}, dynamic={dynamic}")
             folder = _folder(plan.cache_dir, mode, dynamic, len(jobs))
             rows.append(measure_mode(study, mode, dynamic, folder))
             bar.update()
-        return rows, floor
+        return rows, floor, primed
 
 
 def _folder(root: Path | None, mode: str, dynamic: bool | None, jobs: int) -> Path | None:
@@ -434,7 +436,7 @@ def _settings_record(
     workload: Workload,
     modes: Sequence[str],
     dynamic: Sequence[bool | None],
-    prime: bool,
+    primed: bool,
 ) -> dict[str, Any]:
     backend = plan.backend
     return {
@@ -451,5 +453,5 @@ def _settings_record(
         "sizes": [label for label, _ in plan.sizes],
         "seed": plan.seed,
         "warm": plan.warm,
-        "primed": prime,
+        "primed": primed,
     }

@@ -20,7 +20,6 @@ IDENTITY = (
     "torch_geometric",
     "dgl",
     "python",
-    "platform",
     "cpu",
     "device",
     "device_name",

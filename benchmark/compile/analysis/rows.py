@@ -30,6 +30,7 @@ SIZES = ("cora", "pubmed", "arxiv")
 """The chain of growing graphs of the scaling question."""
 
 _PARTLY = "partly eager"
+_CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
 
 Number = TypeVar("Number", int, float)
 
@@ -214,8 +215,13 @@ class Row:
 
     @property
     def memory(self) -> Estimate | None:
-        """Peak of the compiled call over the eager one's: a single reading, without interval."""
+        """Peak of the compiled call over the eager one's: a single reading, without interval.
+
+        None where CUDA graphs ran: they keep their memory in a pool, and a call allocates nothing.
+        """
         if not self.usable or not self.peak_memory or not self.eager_peak_memory:
+            return None
+        if self.effective_mode in _CUDA_GRAPHS:
             return None
         return Estimate(self.peak_memory / self.eager_peak_memory)
 
