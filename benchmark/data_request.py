@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from gnnprof import _device
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,13 @@ def download_failed(
         f"dataset={request.name} cannot be downloaded into {request.root} ({error}): bring the "
         f"files there by other means{instead}."
     )
+
+
+def timed(function: Callable[[], Result]) -> tuple[Result, float]:
+    """Return what a function returns, and its seconds of wall time."""
+    start = _device.clock()
+    result = function()
+    return result, _device.clock() - start
 
 
 def content_hash(arrays: Iterable[NDArray[np.generic]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -65,6 +66,30 @@ def check_record_path(path: Path | None) -> None:
         raise FileExistsError(f"--json={path} already exists; give a new name or remove it.")
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"--json={path}: there is no folder {path.parent}; make it first.")
+
+
+def check_trace_folder(profiled: bool) -> None:
+    """Find out before the work whether a profile can leave its trace in the current folder.
+
+    Args:
+        profiled: Whether there will be a profile; nothing is checked without one.
+
+    Raises:
+        OSError: If no file can be made there.
+    """
+    if not profiled:
+        return
+    folder = Path.cwd()
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"--profile leaves its trace in the current folder, which cannot be written to "
+            f"({error.strerror}); run the script from another one",
+            str(folder),
+        ) from error
 
 
 def write_record(path: Path, record: Mapping[str, object]) -> None:

@@ -43,6 +43,19 @@ SAMPLER = _installed_sampler() or TORCH_SAMPLER
 """Which sampler runs unless one is asked for."""
 
 
+def sampler_name(sampler: str) -> str:
+    """Return library and version of what runs for an argument `sampler` of `neighbor_loader`."""
+    return TORCH_SAMPLER if sampler == "torch" else SAMPLER
+
+
+def sampler_by_hop() -> str:
+    """Return an argument `sampler` with which batches hold their `num_sampled_nodes`.
+
+    pyg_lib and our own sampler tell them, torch_sparse does not.
+    """
+    return "auto" if torch_geometric.typing.WITH_PYG_LIB else "torch"
+
+
 class LoaderTimes(NamedTuple):
     """Where the time of one batch went, in seconds, measured in the process that made it.
 

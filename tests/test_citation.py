@@ -13,6 +13,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from benchmark import reporting
 from benchmark.arguments import PROBABILITY, number, strict_bool
 from benchmark.citation import train_eval
 from benchmark.citation.results import CitationResult, TrainingRun
@@ -213,6 +214,20 @@ def test_what_cannot_be_done_is_said_in_one_line_before_any_work(flags, sentence
     assert out == ""
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_a_profile_needs_a_folder_for_its_trace(monkeypatch, capsys):
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(reporting.tempfile, "TemporaryFile", refuse)
+
+    with pytest.raises(SystemExit) as caught:
+        script("gcn").main([*SMOKE, "--profile"])
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "--profile leaves its trace in the current folder, which cannot be written to" in err
 
 
 # --- training ------------------------------------------------------------------------------------
@@ -426,6 +441,11 @@ def test_a_record_replaces_nothing_and_holds_no_nan(tmp_path):
     with pytest.raises(ValueError, match="nan"):
         write_record(tmp_path / "nan.json", {"a": float("nan")})
     assert [file.name for file in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_the_check_for_a_trace_leaves_nothing(tmp_path):
+    reporting.check_trace_folder(True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_environment_names_versions_device_and_threads():

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from benchmark.drivers.batches import Feeder
 from benchmark.drivers.experiment import measuring
 from benchmark.drivers.inference import Inference, measure_inference
 from benchmark.drivers.models import HOMOGENEOUS
 from benchmark.drivers.timing import PartClock
+from benchmark.sampling import _Loader
 from tests import driver_cases
 from tests.driver_cases import CPU, FAST, case, script, settings
 
@@ -92,6 +94,47 @@ def test_a_cached_loader_samples_in_the_warm_up_only(cora, monkeypatch):
         second = inference.run(PartClock(CPU))[1]
     assert loads == [1]
     assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_a_cached_loader_is_full_before_the_timing(warmup, cora, fake_clock, monkeypatch):
+    made = settings(
+        *["--threads", "1", "--cached-loader", "--num-epochs", "2", "--warmup", str(warmup)],
+        driver="inference",
+    )
+    iterate = _Loader.__iter__
+
+    def slow(self: Any) -> Any:
+        fake_clock.advance(100)
+        return iterate(self)
+
+    monkeypatch.setattr(_Loader, "__iter__", slow)
+    measured = measure_inference(case("sage", num_neighbors=(-1,)), made, cora, CPU, Path())
+    assert measured.seconds.samples == (0.0, 0.0)
+    assert measured.parts["load"].total == 0
+    assert measured.warm_up_seconds == (100 if warmup else None)
+
+
+def test_gathering_the_features_of_a_layer_is_loading(cora, monkeypatch):
+    given: list[Any] = []
+    widths: list[int] = []
+    prepare = Feeder.prepare
+
+    def noting(self: Feeder, raw: Any) -> Any:
+        given.append(prepare(self, raw))
+        return given[-1]
+
+    def lap(self: PartClock, part: str) -> None:
+        if part == "load":
+            widths.append(given[-1].x.size(1))
+
+    monkeypatch.setattr(Feeder, "prepare", noting)
+    monkeypatch.setattr(PartClock, "lap", lap)
+    made = settings("--threads", "1", driver="inference")
+    with measuring(made, CPU), torch.no_grad():
+        one = case("sage", batch_size=500, num_neighbors=(-1,))
+        Inference(one, made, cora, CPU, lambda: None).run(PartClock(CPU))
+    assert widths == [cora.num_features, 8]
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")

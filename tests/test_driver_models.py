@@ -9,15 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from benchmark.drivers.batches import Feeder, Kept, csr, limited, make_loader
+from benchmark import datasets, hetero_data, sampling
+from benchmark.drivers import training as training_module
+from benchmark.drivers.batches import Feeder, Kept, csr, limited, make_loader, sampler_of
 from benchmark.drivers.experiment import WarmUp, measuring
 from benchmark.drivers.graphs import Graph, load_graph
 from benchmark.drivers.models import MODELS, Shape, build_model, degree_histogram
 from benchmark.drivers.timing import EpochCounts, Measured, PartClock
 from benchmark.drivers.training import Training, measure_training
+from benchmark.sampling import TORCH_SAMPLER
 from tests import driver_cases
 from tests.driver_cases import CPU, SMALL, case
 from torch_geometric.data import Data
+from torch_geometric.transforms import ToUndirected
 
 from gnnprof import Timing
 
@@ -71,7 +75,8 @@ def test_kept_batches_are_sampled_once_and_not_changed_by_their_user():
 
 
 def first_batch(graph: Graph, *, sparse: bool = False, trim: bool = False) -> Any:
-    loader = make_loader(graph, SMALL, graph.split("train"), batch_size=8, num_neighbors=(3, 3))
+    how = dataclasses.replace(SMALL, trim=trim)
+    loader = make_loader(graph, how, graph.split("train"), batch_size=8, num_neighbors=(3, 3))
     feeder = Feeder(graph, CPU, sparse=sparse, trim=trim)
     return feeder.transfer(feeder.prepare(next(iter(loader))))
 
@@ -106,6 +111,32 @@ def doubled(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: doubled(inner) for key, inner in value.items()}
     return value.double() if value.is_floating_point() else value
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "generator", "scale"),
+    [
+        ("cora-like", datasets, "take_fingerprint", 0.05),
+        ("mag-like", hetero_data, "take_hetero_fingerprint", 0.004),
+    ],
+)
+def test_loading_takes_as_long_as_without_the_fingerprint(
+    name, module, generator, scale, fake_clock, monkeypatch
+):
+    take = getattr(module, generator)
+
+    def slow(data: Any) -> Any:
+        fake_clock.advance(50)
+        return take(data)
+
+    class Slow(ToUndirected):
+        def forward(self, data: Any) -> Any:
+            fake_clock.advance(3)
+            return super().forward(data)
+
+    monkeypatch.setattr(module, generator, slow)
+    monkeypatch.setattr(hetero_data, "ToUndirected", Slow)
+    assert load_graph(name, scale=scale).load_seconds == (3 if name == "mag-like" else 0)
 
 
 # --- models --------------------------------------------------------------------------------------
@@ -245,8 +276,65 @@ def test_a_full_batch_trains_on_the_training_nodes_only(cora):
         training.epoch(PartClock(CPU))
     assert torch.allclose(training.loss, expected.detach())
     measured = measure_training(whole, made, cora, CPU, Path())
-    assert (measured.counts.batches, measured.counts.seeds) == (1, cora.num_nodes)
+    assert (measured.counts.batches, measured.counts.seeds) == (1, int(mask.sum()))
     assert measured.sampler is None
+
+
+@pytest.mark.parametrize("full_batch", [False, True])
+def test_a_profile_changes_neither_the_quality_nor_the_saved_parameters(full_batch, cora):
+    one = case("sage")
+    if full_batch:
+        one = dataclasses.replace(one, batch_size=None, num_neighbors=())
+    made = dataclasses.replace(
+        SMALL, num_epochs=2, evaluate=True, save_model=True, full_batch=full_batch
+    )
+    results, states = [], []
+    for kind in (None, "prof"):
+        out = Path(str(kind))
+        out.mkdir()
+        how = dataclasses.replace(made, write_csv=kind)
+        results.append(measure_training(one, how, cora, CPU, out))
+        (file,) = out.glob("model-*.pt")
+        states.append(torch.load(file, weights_only=True))
+    plain, profiled = results
+    assert plain.profile is None
+    assert profiled.profile
+    assert plain.quality == profiled.quality
+    for name, value in states[0].items():
+        assert torch.equal(value, states[1][name])
+
+
+def test_the_peak_is_that_of_the_epochs_and_not_of_what_lies_between(monkeypatch, cora):
+    peaks = {"now": 0}
+    of_epochs = iter([5, 7, 6])
+
+    def step(self: Training, batch: Any, clock: PartClock) -> None:
+        peaks["now"] = max(peaks["now"], next(of_epochs))
+
+    def accuracy(self: Training, split: str) -> float:
+        peaks["now"] = max(peaks["now"], 100)
+        return 0.25
+
+    monkeypatch.setattr(Training, "_step", step)
+    monkeypatch.setattr(Training, "accuracy", accuracy)
+    monkeypatch.setattr("gnnprof._device.reset_peak_memory", lambda _: peaks.update(now=1))
+    monkeypatch.setattr(training_module, "peak_bytes", lambda _: peaks["now"])
+    made = dataclasses.replace(SMALL, num_epochs=3, num_steps=1, warmup=0, evaluate=True)
+    measured = measure_training(case("gcn"), made, cora, CPU, Path())
+    assert measured.peak_memory == 7
+
+
+def test_trimming_takes_a_sampler_that_tells_the_hops(monkeypatch, cora):
+    monkeypatch.setattr(sampling, "SAMPLER", "torch_sparse 0.6.18")
+    monkeypatch.setattr(sampling.torch_geometric.typing, "WITH_PYG_LIB", False)
+    made = dataclasses.replace(SMALL, num_epochs=1, num_steps=1, warmup=0, trim=True)
+    measured = measure_training(case("sage"), made, cora, CPU, Path())
+    assert measured.sampler == TORCH_SAMPLER
+    assert sampler_of(made) == TORCH_SAMPLER
+    assert sampler_of(dataclasses.replace(made, trim=False)) == "torch_sparse 0.6.18"
+    monkeypatch.setattr(sampling, "SAMPLER", "pyg_lib 0.4.0")
+    monkeypatch.setattr(sampling.torch_geometric.typing, "WITH_PYG_LIB", True)
+    assert sampler_of(made) == "pyg_lib 0.4.0"
 
 
 def test_bf16_computes_in_bfloat16_and_the_loss_in_single_precision(cora):

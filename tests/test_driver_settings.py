@@ -237,6 +237,14 @@ def test_inference_layer_by_layer_is_not_cut_short():
     assert cases_of(settings(*flags, "--batch-wise", driver="inference"))[0]
 
 
+def test_inference_layer_by_layer_is_not_trimmed():
+    flags = ["--datasets", "cora-like", "mag-like", "--models", "gcn", "rgcn", "--trim"]
+    with pytest.raises(ValueError, match="inference of gcn goes layer by layer; add --batch-wise"):
+        cases_of(settings(*flags, driver="inference"))
+    assert cases_of(settings(*flags, "--batch-wise", driver="inference"))[0]
+    assert cases_of(settings(*flags))[0]
+
+
 def test_short_and_differently_written_names_are_known():
     assert canonical_name("mag") == canonical_name("OGBN-MAG") == "ogbn-mag"
     assert canonical_name("products") == "ogbn-products"

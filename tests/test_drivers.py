@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmark import sampling
 from benchmark.drivers.flags import driver_parser
 from benchmark.drivers.models import MODELS
 from benchmark.drivers.tables import BENCH
+from benchmark.sampling import SAMPLER
 from tests import driver_cases
 from tests.driver_cases import FAST, ROOT, script
 
@@ -49,6 +52,18 @@ def test_a_new_folder_is_made_for_every_run():
     for _ in range(2):
         script("training").main([*flags, *FAST])
     assert len(list(Path("out").glob("training-*/records.jsonl"))) == 2
+
+
+def test_another_sampler_is_another_environment(monkeypatch, capsys):
+    flags = ["--smoke", "--datasets", "KarateClub", "--models", "gcn", *FAST, "--out", "out"]
+    script("training").main(flags)
+    header = json.loads(Path("out/run.json").read_text())
+    assert header["environment"]["sampler"] == SAMPLER
+    monkeypatch.setattr(sampling, "SAMPLER", "pyg_lib 9")
+    with pytest.raises(SystemExit) as caught:
+        script("training").main(flags)
+    assert caught.value.code == 2
+    assert f"environment.sampler was {SAMPLER}, is pyg_lib 9" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 import torch_geometric.typing
+from benchmark import reporting
 from benchmark.classification import case_log, training
 from benchmark.classification.case_log import SCHEMA, CaseLog
 from benchmark.classification.classifier import Classifier, Score, Waiting
@@ -420,6 +422,12 @@ def test_a_fold_reports_the_test_accuracy_at_its_lowest_validation_loss():
         fold_of([replace(epochs[0], validation=None)])
 
 
+def test_an_epoch_whose_loss_is_nan_is_not_chosen():
+    nan = float("nan")
+    assert fold_of([epoch(nan, 0.9), epoch(0.7, 0.6), epoch(0.8, 0.7)]) == Fold(0.7, 0.6, 2, 2.0)
+    assert math.isnan(fold_of([epoch(nan, 0.9), epoch(nan, 0.8)]).validation_loss)
+
+
 def test_folds_are_put_together_by_means():
     found = summary_of([Fold(0.4, 0.8, 1, 1.0), Fold(0.6, 0.9, 3, 2.0), Fold(0.5, 1.0, 2, 9.0)])
     assert found == {
@@ -446,6 +454,13 @@ def test_the_best_size_has_the_lowest_validation_loss():
         {"case": record("b", "GCN", 2, 0.0)["case"], "outcome": "error", "reason": "?"},
     ]
     assert best_sizes(records) == [records[1], records[3], records[4]]
+
+
+def test_a_loss_that_is_nan_never_wins():
+    nan = float("nan")
+    records = [record("a", "GCN", 1, nan), record("a", "GCN", 2, 0.3), record("a", "GCN", 3, nan)]
+    assert best_sizes(records) == [records[1]]
+    assert best_sizes(records[:1]) == []
 
 
 def test_a_spread_is_a_median_and_its_interval():
@@ -517,6 +532,30 @@ def test_a_record_is_checked_before_it_is_written():
         log.append({"a": float("nan")})
     assert not Path("log.jsonl").exists()
     CaseLog(None).append({"a": 1})  # nothing is kept, nothing happens
+
+
+def test_a_file_that_cannot_be_appended_to_is_refused_before_the_work(monkeypatch):
+    refuse = PermissionError(13, "Permission denied", "log.jsonl")
+
+    def no_file(*args):
+        raise refuse
+
+    monkeypatch.setattr(case_log.os, "open", no_file)
+    with pytest.raises(PermissionError, match=r"log\.jsonl"):
+        CaseLog(Path("log.jsonl"))
+
+
+def test_the_check_at_the_door_leaves_the_folder_as_it_was():
+    CaseLog(Path("log.jsonl"))
+    assert not Path("log.jsonl").exists()
+    log = CaseLog(Path("log.jsonl"))
+    log.append({**IDENTITY, "outcome": "ok"})
+    before = Path("log.jsonl").read_text()
+    CaseLog(Path("log.jsonl"))
+    assert Path("log.jsonl").read_text() == before
+    Path("folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        CaseLog(Path("folder"))
 
 
 def test_a_record_is_written_in_one_piece(monkeypatch):
@@ -701,6 +740,20 @@ def test_a_case_that_fails_is_a_record_and_the_others_go_on(capsys):
     assert [case.layers for case in later.ran] == [2]
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_number_that_json_does_not_have_fails_only_its_case(value):
+    class Diverging(Numbered):
+        def run(self, case: Case, context: sweep.Context) -> dict[str, object]:
+            found = super().run(case, context)
+            return {**found, "loss": value if case.layers == 2 else 0.5}
+
+    with pytest.raises(SystemExit) as caught:
+        run_numbered(Diverging())
+    assert caught.value.code == 1
+    assert [one["outcome"] for one in lines("log.jsonl")] == ["ok", "error", "ok"]
+    assert "not JSON compliant" in lines("log.jsonl")[1]["reason"]
+
+
 def test_the_same_case_twice_is_run_once():
     measure = Numbered()
     run_numbered(measure, "--layers", "3", "3", "1")
@@ -750,6 +803,20 @@ def test_what_cannot_be_done_is_said_before_any_work(flags, sentence, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert sentence in err.splitlines()[-1]
+
+
+def test_a_profile_needs_a_folder_for_its_trace(monkeypatch, capsys):
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(reporting.tempfile, "TemporaryFile", refuse)
+
+    with pytest.raises(SystemExit) as caught:
+        script("main_performance").main([*SMOKE, "--profile"])
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "--profile leaves its trace in the current folder, which cannot be written to" in err
 
 
 def test_smoke_is_one_size_of_each_network_on_few_graphs():

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from benchmark import sampling
 from benchmark.drivers.graphs import Graph, load_graph
 from benchmark.loader import measure, neighbor_loader
 from benchmark.loader.measure import TABLE, LoaderRun, measure_loader
@@ -23,7 +24,7 @@ from benchmark.loader.settings import (
     loader_parser,
     settings_from,
 )
-from benchmark.sampling import SAMPLER, LoaderTimes
+from benchmark.sampling import SAMPLER, TORCH_SAMPLER, LoaderTimes
 
 CPU = torch.device("cpu")
 FAST = ["--threads", "1", "--no-progress-bar"]
@@ -215,6 +216,23 @@ def test_a_smoke_run_records_every_case_and_resumes(capsys):
     assert f"Sampler: {SAMPLER}" in out
     assert neighbor_loader.main(flags) == records
     assert "6 of 6 cases are in out already." in capsys.readouterr().out
+
+
+def test_the_header_tells_which_sampler_runs(monkeypatch):
+    monkeypatch.setattr(sampling, "SAMPLER", "pyg_lib 9")
+    monkeypatch.setattr(neighbor_loader, "run_cases", lambda *args, **kwargs: [])
+    flags = ["--smoke", "--datasets", "cora-like", *FAST]
+    for choice, expected in (("auto", "pyg_lib 9"), ("torch", TORCH_SAMPLER)):
+        neighbor_loader.main([*flags, "--sampler", choice, "--out", choice])
+        header = json.loads(Path(choice, "run.json").read_text())
+        assert header["environment"]["sampler"] == expected
+        assert header["settings"]["sampler"] == choice
+
+
+def test_the_help_tells_the_device_that_is_taken():
+    text = " ".join(loader_parser(None).format_help().split())
+    assert "cpu, cuda, cuda:1, xpu, mps (default: cpu)" in text
+    assert settings().device == "cpu"
 
 
 def test_a_profile_leaves_one_trace_per_case(capsys):

@@ -14,9 +14,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from benchmark.drivers.affinity import usable_cpus
 from benchmark.drivers.cases import Case
 from benchmark.drivers.experiment import measuring
-from benchmark.drivers.graphs import load_graph
+from benchmark.drivers.graphs import Graph, load_graph
 from benchmark.drivers.settings import Settings, settings_from
 from benchmark.drivers.timing import PartClock
 from benchmark.drivers.training import Training
@@ -36,6 +37,7 @@ from benchmark.multi_gpu.training import (
     together,
 )
 from torch.multiprocessing.spawn import start_processes
+from torch_geometric.data import Data
 
 from gnnprof import _device
 
@@ -135,8 +137,17 @@ def test_devices_that_are_not_there_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="processes cannot share work there"):
         device_type_of("mps")
     monkeypatch.setattr(_device, "accelerator", lambda: "cuda")
-    assert device_type_of(None) == device_type_of("cuda:1") == "cuda"
+    assert device_type_of(None) == device_type_of("cuda") == "cuda"
+    with pytest.raises(
+        ValueError, match=r"--device=cuda:1 names one device, .* give --device=cuda"
+    ):
+        device_type_of("cuda:1")
     assert set(ranks.BACKENDS) == {"cpu", "cuda", "xpu"}
+
+
+def test_the_help_tells_which_devices_there_can_be():
+    text = " ".join(training_benchmark.parser().format_help().split())
+    assert "--device DEVICE cpu, cuda, xpu (default: the accelerator)" in text
 
 
 def test_accelerators_get_processes_that_start_from_nothing():
@@ -171,6 +182,31 @@ def test_the_flags_of_the_reference_are_accepted():
     )
     assert (made.datasets, made.models) == (("ogbn-products",), ("edge_cnn",))
     assert (made.processes, made.batch_sizes, made.evaluate) == (2, (4096,), True)
+
+
+@pytest.mark.parametrize(("flags", "expected"), [([], 3), (["--threads", "1"], 1)])
+def test_processes_share_the_cpus_that_this_one_may_use(flags, expected, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(2, 9)), raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    started: list[Settings] = []
+
+    def start(process: object, arguments: tuple, nprocs: int, start_method: str) -> None:
+        started.append(arguments[0])
+        (arguments[5] / "record.json").write_text("{}")
+
+    monkeypatch.setattr(training_benchmark, "start_processes", start)
+    monkeypatch.setattr(training_benchmark, "_describe", str)
+    flags = [*flags, "--smoke", "--datasets", "KarateClub", "--models", "gcn", "--n-gpus", "2"]
+    training_benchmark.main([*flags, "--device", "cpu", "--no-progress-bar", "--out", "out"])
+    header = json.loads(Path("out/run.json").read_text())
+    assert header["environment"]["threads"] == str(expected)
+    assert [one.threads for one in started] == [expected]
+
+
+def test_a_system_that_cannot_tell_the_usable_cpus_has_all(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert usable_cpus() == [0, 1, 2]
 
 
 # --- one process ---------------------------------------------------------------------------------
@@ -233,6 +269,41 @@ def test_trimmed_relations_may_have_no_gradient(alone):
     how = dataclasses.replace(ONE, trim=True, num_steps=1, num_epochs=1)
     measured = measure_rank(case, how, graph, alone, Path())
     assert measured.counts.batches == 1
+
+
+class Loading:
+    """Data sets by name, which note when they are loaded."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+
+    def __getitem__(self, name: str) -> Graph:
+        self.events.append(f"load {name}")
+        return Graph(name, Data(), None, 1, 1, {}, 0.0)
+
+
+def test_the_first_process_has_loaded_before_the_others_do(alone, monkeypatch):
+    events: list[str] = []
+    case = Case("KarateClub", "gcn", 8, 2, 8, (3, 3))
+
+    def measure(*arguments: object) -> SimpleNamespace:
+        events.append("measure")
+        return SimpleNamespace(to_dict=dict)
+
+    def broadcast(message: list, src: int) -> None:
+        if message == [None, None]:
+            message[:] = [[case.key], "out"]
+
+    monkeypatch.setattr(training_benchmark, "measure_rank", measure)
+    monkeypatch.setattr(training_benchmark, "_describe", str)
+    monkeypatch.setattr(torch.distributed, "barrier", lambda: events.append("barrier"))
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", broadcast)
+    how = dataclasses.replace(ONE, out=Path("out"), progress_bar=False)
+    training_benchmark._lead(how, alone, [case], Loading(events))
+    assert events == ["load KarateClub", "barrier", "measure"]
+    events.clear()
+    training_benchmark._follow(how, alone, [case], Loading(events))
+    assert events == ["barrier", "load KarateClub", "measure"]
 
 
 # --- two processes -------------------------------------------------------------------------------

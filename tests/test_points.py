@@ -14,6 +14,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 import torch_geometric.typing
+from benchmark import reporting
+from benchmark.classification.case_log import CaseLog
 from benchmark.points import spatial
 from benchmark.points.layers import BallQuery, DynamicEdgeConv, FarthestPoints, XConv
 from benchmark.points.results import PointsResult
@@ -274,6 +276,26 @@ def test_torch_cluster_searches_where_it_is_installed(monkeypatch):
     ]
 
 
+@pytest.mark.parametrize(
+    ("given", "searched"),
+    [(torch.bfloat16, torch.float), (torch.float, torch.float), (torch.double, torch.double)],
+)
+def test_a_library_gets_points_that_it_has_kernels_for(given, searched, monkeypatch):
+    found: list[torch.dtype] = []
+
+    def function(*args):
+        found.extend(arg.dtype for arg in args if torch.is_tensor(arg) and arg.dim() == 2)
+        return torch.empty(2, 0, dtype=torch.long)
+
+    library = SimpleNamespace(fps=function, knn=function, radius=function)
+    monkeypatch.setattr(spatial, "spatial_library", lambda: spatial.SpatialLibrary("some", library))
+    x = torch.rand(4, 3).to(given)
+    spatial.fps(x)
+    spatial.knn(x, x, 2)
+    spatial.radius(x, x, 0.5)
+    assert found == [searched] * 5
+
+
 @pytest.mark.usefixtures("which")
 def test_a_library_built_for_another_torch_is_none(monkeypatch):
     def broken(name):
@@ -457,6 +479,16 @@ def test_a_script_trains(name, capsys):
     assert record["dataset"]["name"] == "modelnet-like"
 
 
+def test_the_result_is_told_even_if_it_cannot_be_recorded(monkeypatch, capsys):
+    def full(self: CaseLog, record: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(CaseLog, "append", full)
+    with pytest.raises(OSError, match="No space left"):
+        script("mpnn").main([*SMOKE, "--num_points", "64", "--epochs", "1", "--json", "a.jsonl"])
+    assert "Test Accuracy: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_an_evaluation_does_not_depend_on_what_else_is_in_the_batch(name):
     torch.manual_seed(0)
@@ -598,6 +630,20 @@ def test_what_cannot_be_done_is_said_in_one_line_before_any_work(flags, sentence
     assert out == ""
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_a_profile_needs_a_folder_for_its_trace(monkeypatch, capsys):
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(reporting.tempfile, "TemporaryFile", refuse)
+
+    with pytest.raises(SystemExit) as caught:
+        script("point_net").main([*SMOKE, "--profile"])
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "--profile leaves its trace in the current folder, which cannot be written to" in err
 
 
 @pytest.fixture

@@ -443,6 +443,9 @@ def test_it_says_which_sampler_runs(monkeypatch):
     assert sampling._installed_sampler() == "torch_sparse 0.6.18"
     assert sampling._chooses_pyg("auto")
     assert not sampling._chooses_pyg("torch")
+    assert sampling.sampler_by_hop() == "torch"  # torch_sparse does not tell the hops
+    monkeypatch.setattr(sampling.torch_geometric.typing, "WITH_PYG_LIB", True)
+    assert sampling.sampler_by_hop() == "auto"
 
 
 @pytest.mark.skipif(sampling._installed_sampler() is None, reason="no pyg_lib, no torch_sparse")

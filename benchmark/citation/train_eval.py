@@ -17,6 +17,7 @@ from benchmark.citation.settings import Settings
 from benchmark.datasets import GraphDataset, load_dataset, with_random_split
 from benchmark.reporting import (
     check_record_path,
+    check_trace_folder,
     cpu_threads,
     pick_device,
     private_random_state,
@@ -47,6 +48,7 @@ def run_script(
     settings = Settings.from_args(parser.parse_args(argv))
     try:
         check_record_path(settings.json)
+        check_trace_folder(settings.profile)
         device = pick_device(settings.device)
         dataset = _load(settings)
     except (OSError, ValueError, ModuleNotFoundError) as error:

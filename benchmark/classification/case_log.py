@@ -33,6 +33,7 @@ class CaseLog:
 
     Raises:
         FileNotFoundError: If the folder of the file is missing.
+        OSError: If the file cannot be appended to.
         ValueError: If the file is there and holds something else, or `resume` has no file.
     """
 
@@ -44,6 +45,8 @@ class CaseLog:
             raise FileNotFoundError(
                 f"--json={path}: there is no folder {self.path.parent}; make it first."
             )
+        if self.path is not None:
+            _check_appending(self.path)
         earlier = list(self._read())
         self._finished = [record for record in earlier if record["outcome"] == "ok"]
         self._resume = resume
@@ -111,9 +114,25 @@ def _torn(line: str) -> bool:
     return line.startswith(begin) or begin.startswith(line)
 
 
+def _check_appending(path: Path) -> None:
+    """Open the file for appending and leave everything as it is.
+
+    Raises:
+        OSError: If it cannot be opened.
+    """
+    try:
+        with _appending(path, os.O_EXCL):
+            pass
+    except FileExistsError:
+        with _appending(path):
+            pass
+    else:
+        path.unlink()
+
+
 @contextlib.contextmanager
-def _appending(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+def _appending(path: Path, flags: int = 0) -> Iterator[int]:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | flags, 0o644)
     try:
         yield descriptor
     finally:

@@ -12,6 +12,13 @@ from torch_geometric.data import HeteroData
 from benchmark.drivers.settings import CommonSettings
 
 
+def usable_cpus() -> list[int]:
+    """Return the CPUs that this process may use, all where the system cannot tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
 def cores_for(settings: CommonSettings, process: int = 0) -> tuple[int, ...]:
     """Return one CPU per worker: those named, else the first that this process may use.
 
@@ -30,7 +37,7 @@ def cores_for(settings: CommonSettings, process: int = 0) -> tuple[int, ...]:
         return ()
     if not hasattr(os, "sched_setaffinity"):
         raise ValueError("--cpu-affinity: this system cannot bind processes to CPUs; leave it out.")
-    usable = sorted(os.sched_getaffinity(0))
+    usable = usable_cpus()
     if settings.loader_cores:
         missing = [core for core in settings.loader_cores if core not in usable]
         if missing:

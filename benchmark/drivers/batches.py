@@ -17,7 +17,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from benchmark.drivers.graphs import Graph
 from benchmark.drivers.settings import CommonSettings
-from benchmark.sampling import neighbor_loader
+from benchmark.sampling import neighbor_loader, sampler_by_hop, sampler_name
 
 CSR_WARNING = "Sparse CSR tensor support is in beta state"
 
@@ -61,7 +61,7 @@ def make_loader(
 
     Args:
         graph: The graph to sample from.
-        settings: Workers and seed.
+        settings: Sampler, workers and seed.
         nodes: Seed nodes, [N].
         batch_size: Seed nodes per batch.
         num_neighbors: Neighbours per hop, -1 for all.
@@ -75,12 +75,22 @@ def make_loader(
         batch_size,
         graph.seeds(nodes),
         seed=settings.seed,
+        sampler=_sampler_for(settings),
         shuffle=shuffle,
         generator=generator,
         num_workers=settings.num_workers,
         filter_per_worker=settings.filter_per_worker,
         **options,
     )
+
+
+def sampler_of(settings: CommonSettings) -> str:
+    """Return library and version of what samples the batches."""
+    return sampler_name(_sampler_for(settings))
+
+
+def _sampler_for(settings: CommonSettings) -> str:
+    return sampler_by_hop() if settings.is_trimmed else settings.sampler
 
 
 def limited(loader: Iterable[Any], num_steps: int | None) -> Iterator[Any]:
@@ -199,10 +209,14 @@ class Kept:
         self._batches: list[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
+        # What is given away is filled with other features; the kept batch stays as it is.
+        return iter([copy.copy(batch) for batch in self.fill()])
+
+    def fill(self) -> list[Any]:
+        """Sample the batches unless they are there, and return them."""
         if self._batches is None:
             self._batches = list(self._loader)
-        # What is given away is filled with other features; the kept batch stays as it is.
-        return iter([copy.copy(batch) for batch in self._batches])
+        return self._batches
 
 
 def without_features(graph: Graph, *, normalized: bool = False) -> Graph:

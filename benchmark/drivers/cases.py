@@ -72,7 +72,7 @@ def cases_of(settings: Settings) -> tuple[list[Case], list[str]]:
 
     Raises:
         ValueError: If a model or data set is unknown, a width cannot be shared out among the
-            heads, no pair fits, or a case cannot be cut short.
+            heads, no pair fits, or a case cannot be cut short or trimmed.
     """
     fitting, left_out = _pairs(settings)
     cases: dict[Case, None] = {}  # as an ordered set: sizes that do not matter give equal cases
@@ -94,6 +94,11 @@ def _case(
             raise ValueError(
                 f"--num-steps={settings.num_steps}: inference layer by layer needs all nodes; "
                 "leave it out, or add --batch-wise."
+            )
+        if settings.trim:
+            raise ValueError(
+                f"--trim cuts sampled batches, and inference of {model} goes layer by layer; add "
+                "--batch-wise, or leave --trim out."
             )
         return Case(dataset, model, batch_size, layers, hidden, (-1,))
     hops = hops_for(settings.num_neighbors, layers)

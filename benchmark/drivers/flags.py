@@ -11,6 +11,9 @@ from typing import Any
 from benchmark.arguments import COUNT, NON_NEGATIVE_INT, POSITIVE, add_switch, strict_bool
 from benchmark.drivers.settings import CSV_KINDS
 
+DEVICES = "cpu, cuda, cuda:1, xpu, mps"
+"""What `--device` takes, for `--help`."""
+
 
 class Numbers(argparse.Action):
     """Collects `10`, `10 5`, `[10,5]` and `[[10,5]]`-like text into one flat list of integers."""
@@ -45,13 +48,16 @@ def steps(text: str) -> int | None:
     return None if text.strip() == "-1" else int(COUNT(text))
 
 
-def driver_parser(description: str | None, defaults: Mapping[str, Any]) -> argparse.ArgumentParser:
+def driver_parser(
+    description: str | None, defaults: Mapping[str, Any], *, devices: str = DEVICES
+) -> argparse.ArgumentParser:
     """Return a parser with the flags that every driver shares.
 
     Args:
         description: What the script does, for `--help`.
         defaults: Default of `Settings` fields, for what differs between drivers: the axes,
             `num_neighbors`, `num_epochs` and `warmup`.
+        devices: What `--device` takes, for `--help`.
     """
     parser = argparse.ArgumentParser(description=description, allow_abbrev=False)
     _add_axes(parser, defaults)
@@ -59,7 +65,7 @@ def driver_parser(description: str | None, defaults: Mapping[str, Any]) -> argpa
     _add_way(parser, defaults)
     add_profiling_flags(parser)
     _add_tables(parser)
-    add_place_flags(parser)
+    add_place_flags(parser, devices=devices)
     return parser
 
 
@@ -191,20 +197,34 @@ def _add_tables(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_place_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of the data, the device and the records."""
+def add_place_flags(
+    parser: argparse.ArgumentParser, *, devices: str = DEVICES, device: str | None = None
+) -> None:
+    """Add the flags of the data, the device and the records.
+
+    Args:
+        parser: Where to.
+        devices: What `--device` takes, for `--help`.
+        device: The script's default device; None is the accelerator.
+    """
     group = parser.add_argument_group("data, device and records")
     group.add_argument("--root", type=Path, help="folder with real data sets (default: none)")
     add_switch(parser, "--download", "fetch real data into --root when it is not there")
     group.add_argument(
         "--scale", type=POSITIVE, help="factor on the size of stand-ins (default: each one's own)"
     )
-    group.add_argument("--cache", type=Path, help="folder to keep stand-ins in (default: none)")
+    group.add_argument(
+        "--cache", type=Path, help="folder to keep homogeneous stand-ins in (default: none)"
+    )
     add_switch(parser, "--measure-load-time", "print how long the data took to load")
     group.add_argument(
         "--seed", type=NON_NEGATIVE_INT, default=0, help="seed of all draws (default: %(default)s)"
     )
-    group.add_argument("--device", help="cpu, cuda, cuda:1, xpu, mps (default: the accelerator)")
+    group.add_argument(
+        "--device",
+        default=device,
+        help=f"{devices} (default: {device or 'the accelerator'})",
+    )
     group.add_argument("--threads", type=COUNT, help="CPU threads (default: torch's own choice)")
     group.add_argument(
         "--out",

@@ -17,6 +17,7 @@ from benchmark.drivers.batches import (
     WholeGraph,
     limited,
     make_loader,
+    sampler_of,
     without_features,
 )
 from benchmark.drivers.cases import Case, is_layer_wise
@@ -25,7 +26,6 @@ from benchmark.drivers.graphs import Graph, in_order
 from benchmark.drivers.profiling import itt_ranges
 from benchmark.drivers.settings import Settings
 from benchmark.drivers.timing import EpochCounts, Measured, PartClock
-from benchmark.sampling import SAMPLER
 from gnnprof import Timing, _device
 
 
@@ -83,6 +83,8 @@ class Inference:
         warm_up = WarmUp(settings, self.device)
         with bound_workers(self.loader, cores) if cores else nullcontext() as affinity:
             warm_up.run(lambda: self.run(PartClock(self.device)), settings.warmup)
+            if isinstance(self.batches, Kept):
+                self.batches.fill()
             _device.reset_peak_memory(self.device)
             clock = PartClock(self.device)
             samples = []
@@ -103,7 +105,7 @@ class Inference:
             compile_seconds=warm_up.compile_seconds,
             recompiled=recompiled,
             peak_memory=peak,
-            sampler=None if settings.full_batch else SAMPLER,
+            sampler=None if settings.full_batch else sampler_of(settings),
             affinity=affinity,
             quality=self._quality(scores) if settings.evaluate else None,
             profile=None if profile is None else profile.rows,
@@ -154,9 +156,9 @@ class Inference:
             outputs = []
             for raw in limited(self.batches, num_steps):
                 raw = self.setup.feeder.prepare(raw)
-                clock.lap("load")
                 # The features of the batch are those of the layer before.
                 raw.x = hidden[raw.n_id.to(hidden.device)]
+                clock.lap("load")
                 batch = self.setup.feeder.transfer(raw)
                 clock.lap("transfer")
                 outputs.append(self._layer(layer, batch))

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from benchmark.drivers.affinity import cores_for
+from benchmark.drivers.batches import sampler_of
 from benchmark.drivers.cases import Case, cases_of
 from benchmark.drivers.graphs import Graph, load_graph, scale_for
 from benchmark.drivers.journal import FolderTakenError, Journal, Record, new_folder
@@ -113,7 +114,7 @@ def run_driver(
 
 def open_journal(settings: CommonSettings, device: torch.device) -> Journal:
     """Return the journal of a run, in the folder given or in a new one."""
-    environment: dict[str, object] = dict(_device.environment(device))
+    environment = {**_device.environment(device), "sampler": sampler_of(settings)}
     if settings.threads is not None:
         environment["threads"] = str(settings.threads)
     header = {

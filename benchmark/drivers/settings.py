@@ -39,6 +39,7 @@ class CommonSettings:
         batch_sizes: Seed nodes per batch (of each process under 'multi_gpu'): an axis as well.
         num_steps: Batches in an epoch; None is all of the data, which inference layer by layer
             always takes.
+        sampler: 'auto', 'pyg' or 'torch': see `benchmark.sampling`.
         num_workers: Processes that load; 0 loads in the process that computes.
         filter_per_worker: Whether the workers gather the features as well.
         cpu_affinity: Whether each worker is bound to a CPU of its own.
@@ -51,7 +52,7 @@ class CommonSettings:
         root: Folder of real data.
         download: Whether missing real data may be fetched.
         scale: Factor on the size of a stand-in; None is each one's own.
-        cache: Folder to keep stand-ins in.
+        cache: Folder to keep homogeneous stand-ins in.
         seed: Seed of parameters, dropout and sampling.
         device: Device to run on; None is the accelerator.
         threads: CPU threads of the process that computes.
@@ -67,6 +68,7 @@ class CommonSettings:
     datasets: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     num_steps: int | None = None
+    sampler: str = "auto"
     num_workers: int = 0
     filter_per_worker: bool = False
     cpu_affinity: bool = False
@@ -91,6 +93,11 @@ class CommonSettings:
     def is_profiled(self) -> bool:
         """Whether a profile is taken of every case."""
         return self.profile
+
+    @property
+    def is_trimmed(self) -> bool:
+        """Whether batches have to tell what each hop has brought."""
+        return False
 
     def measurement(self) -> dict[str, object]:
         """Return the settings that a case's figures depend on, beside the axes, as JSON takes them.
@@ -162,6 +169,11 @@ class Settings(CommonSettings):
     def is_profiled(self) -> bool:
         """Whether a profile is taken of every case: the table 'prof' is made of profiles."""
         return self.profile or self.write_csv == "prof"
+
+    @property
+    def is_trimmed(self) -> bool:
+        """Whether batches have to tell what each hop has brought."""
+        return self.trim
 
 
 def _plain(value: object) -> object:

@@ -12,8 +12,9 @@ from gnnprof import Timing, _device
 PARTS = ("load", "transfer", "forward", "backward", "optimizer")
 """Parts of a training step, in their order; inference has the first three.
 
-load: the wait for the loader, and putting the edges into the layout asked for. transfer: moving
-the batch to the device. forward: the model, and the loss in training.
+load: the wait for the loader, putting the edges into the layout asked for, and layer by layer
+gathering the features. transfer: moving the batch to the device. forward: the model, and the loss
+in training.
 """
 
 
@@ -54,7 +55,10 @@ class PartClock:
 
 @dataclass(frozen=True)
 class EpochCounts:
-    """What one epoch went through: seed nodes, batches, and nodes and edges of the batches."""
+    """What one epoch went through: seed nodes, batches, and nodes and edges of the batches.
+
+    Seed nodes are those that are scored: in training, those of the training split.
+    """
 
     seeds: int = 0
     batches: int = 0
@@ -66,6 +70,28 @@ class EpochCounts:
         return EpochCounts(
             self.seeds + seeds, self.batches + 1, self.nodes + nodes, self.edges + edges
         )
+
+
+@dataclass
+class TimedEpochs:
+    """What the timed epochs of a training have brought, one after the other.
+
+    Attributes:
+        counts: What the first one went through.
+        seconds: Wall time of each.
+        peaks: Highest bytes in live tensors on the accelerator in each; None on a CPU.
+        val_accuracies: After each, where it was evaluated.
+    """
+
+    counts: EpochCounts = EpochCounts()
+    seconds: list[float] = field(default_factory=list)
+    peaks: list[int | None] = field(default_factory=list)
+    val_accuracies: list[float] = field(default_factory=list)
+
+    @property
+    def peak_memory(self) -> int | None:
+        """The highest of the peaks; None on a CPU."""
+        return max((peak for peak in self.peaks if peak is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -87,7 +113,7 @@ class Measured:
             None on a CPU.
         sampler: What sampled; None without sampling.
         affinity: Who bound the workers to which CPUs; None where nobody did.
-        quality: Accuracies by split (0..1), and the loss of the last epoch.
+        quality: Accuracies by split (0..1), and the loss of the last timed batch.
         profile: Rows of the profile, as `benchmark.drivers.profiling` makes them.
         trace: The trace's file name.
         extra: What one driver alone has to say.

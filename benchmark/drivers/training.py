@@ -12,14 +12,13 @@ import torch
 import torch.nn.functional as F
 
 from benchmark.drivers.affinity import bound_workers, cores_for
-from benchmark.drivers.batches import Batch, WholeGraph, limited, make_loader
+from benchmark.drivers.batches import Batch, WholeGraph, limited, make_loader, sampler_of
 from benchmark.drivers.cases import Case
 from benchmark.drivers.experiment import Setup, Tick, WarmUp, measuring, peak_bytes
 from benchmark.drivers.graphs import Graph
 from benchmark.drivers.profiling import itt_ranges
 from benchmark.drivers.settings import Settings
-from benchmark.drivers.timing import EpochCounts, Measured, PartClock
-from benchmark.sampling import SAMPLER
+from benchmark.drivers.timing import EpochCounts, Measured, PartClock, TimedEpochs
 from gnnprof import Timing, _device
 from gnnprof._files import write_atomically
 
@@ -95,28 +94,28 @@ class Training:
         warm_up = WarmUp(settings, self.device)
         with bound_workers(self.batches, cores) if cores else nullcontext() as affinity:
             warm_up.run(lambda: self.epoch(PartClock(self.device)), settings.warmup)
-            _device.reset_peak_memory(self.device)
             clock = PartClock(self.device)
-            val_accuracies: list[float] = []
-            samples, counts = self._timed_epochs(clock, val_accuracies)
-            peak, recompiled = peak_bytes(self.device), warm_up.recompiled
+            timed = self._timed_epochs(clock)
+            recompiled = warm_up.recompiled
+            # Parts and profile may train on; what is told and kept is of the timed epochs.
+            quality = self._quality(timed.val_accuracies)
+            if settings.save_model:
+                self._save(out)
             parts, taken = self._parts(clock)
             profile = self.setup.profile(self._profiled_steps, out)
-        if settings.save_model:
-            self._save(out)
         return Measured(
             unit="epoch",
-            counts=counts,
-            seconds=Timing(samples),
+            counts=timed.counts,
+            seconds=Timing(tuple(timed.seconds)),
             parts=parts,
             parts_taken=taken,
             warm_up_seconds=warm_up.seconds,
             compile_seconds=warm_up.compile_seconds,
             recompiled=recompiled,
-            peak_memory=peak,
-            sampler=None if settings.full_batch else SAMPLER,
+            peak_memory=timed.peak_memory,
+            sampler=None if settings.full_batch else sampler_of(settings),
             affinity=affinity,
-            quality=self._quality(val_accuracies),
+            quality=quality,
             profile=None if profile is None else profile.rows,
             trace=None if profile is None else profile.trace,
         )
@@ -133,7 +132,8 @@ class Training:
             batch = self.setup.feeder.transfer(raw)
             clock.lap("transfer")
             self._step(batch, clock)
-            counts = counts.plus(batch.num_seeds, batch.num_nodes, batch.num_edges)
+            seeds = len(self._full_nodes) if self.settings.full_batch else batch.num_seeds
+            counts = counts.plus(seeds, batch.num_nodes, batch.num_edges)
             self.tick()
         return counts
 
@@ -150,18 +150,19 @@ class Training:
         clock.lap("optimizer")
         self.loss = loss.detach()
 
-    def _timed_epochs(
-        self, clock: PartClock, val_accuracies: list[float]
-    ) -> tuple[tuple[float, ...], EpochCounts]:
-        samples, first = [], None
-        for _ in range(self.settings.num_epochs):
+    def _timed_epochs(self, clock: PartClock) -> TimedEpochs:
+        timed = TimedEpochs()
+        for number in range(self.settings.num_epochs):
+            _device.reset_peak_memory(self.device)
             with itt_ranges(self.settings.vtune_profile):
                 seconds, counts = self.timed_epoch(clock)
-            samples.append(seconds)
-            first = first or counts
+            timed.seconds.append(seconds)
+            timed.peaks.append(peak_bytes(self.device))
+            if number == 0:
+                timed.counts = counts
             if self.settings.evaluate:
-                val_accuracies.append(self.accuracy("val"))
-        return tuple(samples), first or EpochCounts()
+                timed.val_accuracies.append(self.accuracy("val"))
+        return timed
 
     def timed_epoch(self, clock: PartClock) -> tuple[float, EpochCounts]:
         """Train for an epoch from an idle device to an idle device; return its seconds."""
@@ -193,10 +194,12 @@ class Training:
         net = self.setup.net.eval()
         nodes = self.graph.split(split)
         right = 0
-        for raw in self._batches(nodes, shuffle=False):
+        # The whole graph is on the device already.
+        whole = self.settings.full_batch
+        for raw in self.batches if whole else self._batches(nodes, shuffle=False):
             batch = self.setup.feeder.transfer(self.setup.feeder.prepare(raw))
             scores, labels = self.setup.scores(batch, net), batch.labels
-            if self.settings.full_batch:
+            if whole:
                 scores, labels = scores[nodes], labels[nodes]
             right += int((scores.argmax(dim=1) == labels).sum())
         return right / len(nodes)

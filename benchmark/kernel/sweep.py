@@ -7,6 +7,7 @@ with the table of what has finished.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +20,12 @@ from benchmark.classification.case_log import CaseLog
 from benchmark.graph_sets import GraphSet, load_graph_set
 from benchmark.kernel.networks import unsupported
 from benchmark.kernel.settings import Case, Settings
-from benchmark.reporting import cpu_threads, pick_device, private_random_state
+from benchmark.reporting import (
+    check_trace_folder,
+    cpu_threads,
+    pick_device,
+    private_random_state,
+)
 from gnnprof import _device
 
 Record = Mapping[str, Any]
@@ -73,6 +79,7 @@ def run_sweep(
     try:
         settings = Settings.from_args(args)
         log = CaseLog(settings.json, resume=settings.resume)
+        check_trace_folder(settings.profile)
         device = pick_device(settings.device)
         datasets = {name: _load(name, settings) for name in settings.datasets}
     except (OSError, ValueError, ModuleNotFoundError) as error:
@@ -150,7 +157,9 @@ class Sweep:
             return {"outcome": "unsupported", "reason": reason}
         context = Context(self.settings, self.datasets[case.dataset], self.device, bar.update)
         try:
-            return {"outcome": "ok", "reason": None, **self.measure.run(case, context)}
+            result = self.measure.run(case, context)
+            json.dumps(result, default=str, allow_nan=False)  # a nan is a failure, too
+            return {"outcome": "ok", "reason": None, **result}
         except Exception as error:  # noqa: BLE001 (a case is a boundary: its failure is its record)
             return {"outcome": "error", "reason": f"{type(error).__name__}: {error}"}
 

@@ -11,13 +11,20 @@ from typing import Any
 import torch
 
 from benchmark.drivers.affinity import bound_workers, cores_for
-from benchmark.drivers.batches import Batch, Feeder, csr_warnings_ignored, limited, make_loader
+from benchmark.drivers.batches import (
+    Batch,
+    Feeder,
+    csr_warnings_ignored,
+    limited,
+    make_loader,
+    sampler_of,
+)
 from benchmark.drivers.graphs import Graph, in_order
 from benchmark.drivers.journal import Column, Record
 from benchmark.drivers.profiling import trace_path
 from benchmark.loader.settings import LoaderCase, LoaderSettings
 from benchmark.reporting import private_random_state
-from benchmark.sampling import SAMPLER, take_times
+from benchmark.sampling import take_times
 from gnnprof import Timing, _device, torch_profile
 
 WHERE_LOADED = ("sampling", "gather", "collate")
@@ -104,7 +111,6 @@ class LoaderRun:
             num_neighbors=case.num_neighbors,
             shuffle=training,
             record_times=True,
-            sampler=settings.sampler,
         )
 
     def measure(self, out: Path) -> dict[str, object]:
@@ -192,11 +198,6 @@ def _waited_for(batches: Iterator[Any]) -> Iterator[tuple[Any, float]]:
         if batch is None:
             return
         yield batch, _device.clock() - start
-
-
-def sampler_of(settings: LoaderSettings) -> str:
-    """Say which sampler runs."""
-    return "gnnprof (torch)" if settings.sampler == "torch" else SAMPLER
 
 
 # --- what is printed and tabulated ---------------------------------------------------------------

@@ -48,7 +48,7 @@ def run(settings: LoaderSettings) -> list[Record]:
         FolderTakenError: If the folder holds records of another run.
     """
     cases = cases_of(settings)
-    device = pick_device(settings.device or "cpu")
+    device = pick_device(settings.device)
     cores_for(settings)
     graphs = Graphs(settings)
     graphs[cases[0].dataset]  # data that is not there is an error before any work

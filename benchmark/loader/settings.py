@@ -55,7 +55,6 @@ class LoaderSettings(CommonSettings):
         heterogeneous_hops: Fan-outs for graphs with several.
         runs: How often each case goes through the data, each time timed by itself.
         warmup: How often before, in no timing.
-        sampler: 'auto', 'pyg' or 'torch': see `benchmark.sampling`.
     """
 
     AXES: ClassVar[tuple[str, ...]] = (
@@ -68,7 +67,6 @@ class LoaderSettings(CommonSettings):
     heterogeneous_hops: tuple[Hops, ...]
     runs: int
     warmup: int
-    sampler: str
 
 
 @dataclass(frozen=True)
@@ -181,7 +179,7 @@ def loader_parser(description: str | None) -> argparse.ArgumentParser:
     add_switch(parser, "--use-sparse-tensor", "make a sparse CSR matrix of each batch's edges")
     add_worker_flags(parser)
     add_profiling_flags(parser)
-    add_place_flags(parser)
+    add_place_flags(parser, device="cpu")
     return parser
 
 

@@ -19,8 +19,8 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
 
 DEFAULT_ON_CPU = 2
 
-PATIENCE = timedelta(minutes=10)
-"""How long a process waits for the others before it gives up."""
+PATIENCE = timedelta(minutes=30)
+"""How long a process waits for the others before it gives up; the first one may process data."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,16 @@ def device_type_of(name: str | None) -> str:
     """Return the type of the devices to train on: the one named, else the accelerator's.
 
     Raises:
-        ValueError: If this machine has none of the type, or processes cannot share work there.
+        ValueError: If one device is named, this machine has none of the type, or processes cannot
+            share work there.
     """
     accelerator = _device.accelerator()
-    kind = (name or accelerator or "cpu").partition(":")[0]
+    kind, _, index = (name or accelerator or "cpu").partition(":")
+    if index:
+        raise ValueError(
+            f"--device={name} names one device, and each process takes one of its own; give "
+            f"--device={kind}."
+        )
     if kind not in BACKENDS:
         raise ValueError(f"--device={name}: processes cannot share work there; give cpu or cuda.")
     if kind not in ("cpu", accelerator):

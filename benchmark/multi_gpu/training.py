@@ -78,6 +78,7 @@ class DistributedTraining(Training):
     ) -> None:
         self.rank = rank
         self.own_seconds: list[float] = []
+        self.parameters = 0.0
         nodes = graph.split("train")
         self.left_out = len(nodes) % rank.world_size
         share = share_of(nodes, rank.rank, rank.world_size, settings.seed)
@@ -121,6 +122,10 @@ class DistributedTraining(Training):
         dist.broadcast(value, src=0)
         return float(value)
 
+    def _quality(self, val_accuracies: list[float]) -> dict[str, float]:
+        self.parameters = checksum(self.setup.net)
+        return super()._quality(val_accuracies)
+
     def measure(self, out: Path) -> Measured:
         """Return the figures of all processes together."""
         quiet = contextlib.redirect_stdout(io.StringIO()) if self.rank.rank else None
@@ -137,8 +142,8 @@ class DistributedTraining(Training):
                 "seconds": list(self.own_seconds),
                 "parts": {part: timing.median for part, timing in measured.parts.items()},
                 "trace": measured.trace,
-                "train_loss": float(self.loss),
-                "parameters": checksum(self.setup.net),
+                "train_loss": measured.quality["train_loss"] if measured.quality else None,
+                "parameters": self.parameters,
             }
         )
         return replace(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from torch.multiprocessing.spawn import start_processes
 if not __package__:  # run as a script, from whatever folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmark.arguments import COUNT
-from benchmark.drivers.affinity import cores_for
+from benchmark.drivers.affinity import cores_for, usable_cpus
 from benchmark.drivers.cases import Case, cases_of
 from benchmark.drivers.flags import driver_parser
 from benchmark.drivers.graphs import Graph
@@ -41,6 +40,7 @@ from benchmark.drivers.script import (
 )
 from benchmark.drivers.settings import Settings, settings_from
 from benchmark.multi_gpu.ranks import (
+    BACKENDS,
     Rank,
     device_type_of,
     launched_rank,
@@ -66,7 +66,7 @@ DEFAULTS = {
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the script's flags."""
-    made = driver_parser(__doc__, DEFAULTS)
+    made = driver_parser(__doc__, DEFAULTS, devices=", ".join(BACKENDS))
     made.add_argument(
         "--n-gpus",
         "--n_gpus",
@@ -114,7 +114,8 @@ def run(settings: Settings) -> list[Record]:
 
 def _run_here(settings: Settings, device_type: str) -> list[Record]:
     count = process_count(settings.processes, device_type)
-    settings = replace(settings, processes=count)
+    threads = settings.threads or max(1, len(usable_cpus()) // count)
+    settings = replace(settings, processes=count, threads=threads)
     cores_for(settings, count - 1)
     cases, left_out = cases_of(settings)
     graphs = Graphs(settings)
@@ -178,8 +179,8 @@ def _process(
 ) -> None:
     """Be one of the processes of a case; the first one leaves the record in `folder`."""
     rank = Rank(number, count, number, device_type, meeting_place(folder))
-    # All processes of this machine share its CPUs.
-    torch.set_num_threads(settings.threads or max(1, (os.cpu_count() or 1) // count))
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
     with process_group(rank):
         record = record_of(settings, graph, measure_rank(case, settings, graph, rank, out))
     if number == 0:
@@ -218,6 +219,7 @@ def _lead(settings: Settings, rank: Rank, cases: Sequence[Case], graphs: Graphs)
 
         def measure(case: Case, tick: Callable[[], object]) -> Mapping[str, object]:
             graph = graphs[case.dataset]
+            dist.barrier()  # the data are processed, and the others may read them
             measured = measure_rank(case, settings, graph, rank, journal.folder, tick)
             return record_of(settings, graph, measured)
 
@@ -238,6 +240,7 @@ def _follow(settings: Settings, rank: Rank, cases: Sequence[Case], graphs: Graph
     missing, out = message
     for case in cases:
         if case.key in missing:
+            dist.barrier()  # PyG processes data into one folder: the first process alone does it
             measure_rank(case, settings, graphs[case.dataset], rank, Path(out))
 
 

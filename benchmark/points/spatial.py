@@ -95,7 +95,7 @@ def fps(
     counts = _cloud_sizes("pos", pos, batch)
     library = spatial_library().functions
     if library is not None:
-        indices: Tensor = library.fps(pos, batch, ratio, random_start)
+        indices: Tensor = library.fps(_wide(pos), batch, ratio, random_start)
         return indices
     return _farthest_points(pos, counts, ratio, random_start)
 
@@ -123,7 +123,7 @@ def knn(
     sizes = _paired_sizes(x, y, batch_x, batch_y)
     library = spatial_library().functions
     if library is not None:
-        pairs: Tensor = library.knn(x, y, k, batch_x, batch_y)
+        pairs: Tensor = library.knn(_wide(x), _wide(y), k, batch_x, batch_y)
         return pairs
     return _nearest(x, y, sizes, k, math.inf)
 
@@ -159,7 +159,7 @@ def radius(
     sizes = _paired_sizes(x, y, batch_x, batch_y)
     library = spatial_library().functions
     if library is not None:
-        pairs: Tensor = library.radius(x, y, r, batch_x, batch_y, max_num_neighbors)
+        pairs: Tensor = library.radius(_wide(x), _wide(y), r, batch_x, batch_y, max_num_neighbors)
         return pairs
     return _nearest(x, y, sizes, max_num_neighbors, r)
 
@@ -377,7 +377,10 @@ def _farthest_points(pos: Tensor, sizes: list[int], ratio: float, random_start: 
 
 
 def _wide(points: Tensor) -> Tensor:
-    """Return the points in single precision at least: half is too coarse for distances."""
+    """Return the points in single precision at least.
+
+    Half is too coarse for distances, and the libraries have no kernels for bfloat16.
+    """
     return points if points.dtype == torch.double else points.float()
 
 

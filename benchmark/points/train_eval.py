@@ -30,7 +30,12 @@ from benchmark.point_sets import PointSet, load_point_set
 from benchmark.points import spatial
 from benchmark.points.results import PointsResult
 from benchmark.points.settings import Settings
-from benchmark.reporting import cpu_threads, pick_device, private_random_state
+from benchmark.reporting import (
+    check_trace_folder,
+    cpu_threads,
+    pick_device,
+    private_random_state,
+)
 from gnnprof import _device
 
 
@@ -52,6 +57,7 @@ def run_script(
     settings = Settings.from_args(parser.parse_args(argv))
     try:
         log = CaseLog(settings.json)
+        check_trace_folder(settings.profile)
         device = pick_device(settings.device)
         dataset = load_point_set(
             settings.dataset,
@@ -67,8 +73,8 @@ def run_script(
         torch.manual_seed(settings.seed)
         net = net_class(dataset.num_classes)
         result = Experiment(network, net, dataset, settings, device).run()
-    log.append(result.to_record())
     print(result.summary())
+    log.append(result.to_record())
     return result
 
 
