@@ -11,10 +11,12 @@ from torch._C._autograd import DeviceType
 from torch.profiler import profile, schedule
 
 from gnnprof._events import (
+    BACKWARD_PREFIX,
     HostEvent,
     Marker,
     MemoryEvent,
     Session,
+    others_work,
     read_events,
     refuse_nested_session,
 )
@@ -90,6 +92,20 @@ def test_kernels_are_summed_per_launching_op(device):
     assert events.unlinked_device_ns == 5
     assert events.kernel_count == 3
     assert [event.name for event in events.host] == ["aten::mm"]
+
+
+@pytest.mark.parametrize(
+    ("other", "works"),
+    [("aten::sort", True), (f"{BACKWARD_PREFIX}MulBackward0", False)],
+)
+def test_work_of_other_threads_is_told_from_autograds(other, works):
+    def event(thread, start, name):
+        return HostEvent(thread, start, -10, start, name)
+
+    here = [event(3, 0, "block"), event(3, 5, "aten::mm"), event(3, 20, "aten::mm")]
+    assert not others_work(here, "block")
+    there = [event(1, 7, other), event(1, 9, "aten::mul"), event(7, 8, other)]
+    assert others_work(sorted(here + there), "block") == works
 
 
 def test_driver_calls_nest_in_their_op_whatever_thread_they_claim():

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.profiler import record_function
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import GCN
 
 from conftest import module_state
@@ -100,6 +104,118 @@ def test_a_graph_used_across_a_cut_still_finds_its_rows(model, monkeypatch):
         first.backward()
     check_sums(prof)
     assert row_of(prof, "0").backward_calls == 2
+
+
+# A session that ends while a range of torch's is open lets that range write into freed memory.
+
+
+@pytest.fixture
+def cuts(monkeypatch) -> list[int]:
+    """Cut after every third marker, and note after how many steps."""
+    made: list[int] = []
+    cut = _recorder.Recorder._cut
+
+    def noted(self) -> None:
+        made.append(self.steps)
+        cut(self)
+
+    monkeypatch.setattr(_recorder, "_FIRST_SESSION", 3)
+    monkeypatch.setattr(_recorder, "_LATER_SESSION", 3)
+    monkeypatch.setattr(_recorder.Recorder, "_cut", noted)
+    return made
+
+
+def test_a_cut_waits_until_the_users_range_has_ended(model, cuts):
+    methods = record_function.__enter__, record_function.__exit__
+    with Profiler(model) as prof:
+        for _ in range(3):
+            with record_function("epoch"), record_function("part"):
+                for _ in range(4):
+                    model(X)
+        inner = record_function.__enter__
+    assert cuts == [4, 8, 12]  # at the end of each epoch, never within one
+    assert row_of(prof, "").calls == 12
+    check_sums(prof)
+    assert inner is not methods[0]
+    assert (record_function.__enter__, record_function.__exit__) == methods
+
+
+@pytest.mark.parametrize("options", [{"warmup": 2, "active": 3}, {"active": 3}, {"skip": 1}])
+def test_recorded_steps_within_a_range_are_those_asked_for(model, options):
+    with Profiler(model, **options) as prof:
+        with record_function("epoch"):
+            for _ in range(7):
+                model(X)
+        model(X)
+    asked = options.get("active", 7)
+    assert prof.steps == row_of(prof, "").calls == row_of(prof, "0").calls == asked
+    check_sums(prof)
+
+
+def test_autograds_own_ranges_are_never_cut_through(model, cuts):
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            model(x), model(x)
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            model(gradient), model(gradient)
+            return 2 * gradient
+
+    with Profiler(model) as prof:
+        for _ in range(3):
+            Doubled.apply(X.clone().requires_grad_()).sum().backward()
+    check_sums(prof)
+    with Profiler(model) as prof:
+        for _ in range(3):
+            x = X.clone().requires_grad_()
+            checkpoint(model, x, use_reentrant=True).sum().backward()
+    check_sums(prof)
+    assert cuts == []
+    with Profiler(model) as prof:
+        for _ in range(3):
+            model(X).sum().backward()
+    assert cuts == [1, 2]  # between two steps nothing is open
+
+
+def test_another_thread_that_may_run_ops_puts_a_cut_off(model, cuts):
+    go_on, ended = threading.Event(), []
+
+    def work() -> None:
+        while not ended:  # in this frame, as it would be in an op
+            pass
+        go_on.wait()
+
+    other = threading.Thread(target=work, daemon=True)
+    with Profiler(model) as prof:
+        other.start()
+        for _ in range(3):
+            model(X)
+        assert cuts == []
+        ended.append(True)
+        deadline = time.monotonic() + 10
+        while not cuts and time.monotonic() < deadline:  # until the other thread waits
+            model(X)
+        assert cuts
+        go_on.set()
+        other.join()
+    check_sums(prof)
+
+
+def test_a_block_in_which_other_threads_work_is_cut_once_at_most(model, cuts):
+    def work() -> None:
+        X.clone().sort()
+
+    with Profiler(model) as prof:
+        for _ in range(6):
+            other = threading.Thread(target=work)
+            other.start()
+            other.join()
+            model(X)
+    assert cuts == ([1] if prof._recorder._session.all_threads else cuts)
+    check_sums(prof)
 
 
 def test_several_models_in_one_block(model):

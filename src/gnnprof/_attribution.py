@@ -12,7 +12,6 @@ with the node's number; the events of the node's backward repeat it, and name th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -171,19 +170,21 @@ class Attribution:
         stack, plain_ops = self._stack, self._plain_ops
         only_times = not self._kernels and not self._live
         thread = None
+        begin, end = self._session.start, self._session.end
         for event in events:
             start = event.start
             if event.thread != thread:
                 self._close_all()
                 thread = event.thread
-                begin, end = self._recorded_time(thread)
             while stack and stack[-1].end <= start:
                 stack.pop().tally.open -= 1
             if not begin <= start <= end:
-                continue  # the profiler's own start and stop
+                continue  # a warm-up, the profiler's own start and stop
             if isinstance(event, MemoryEvent):
                 self._add_memory(event)
                 continue
+            if event.end > end:  # a range that outlasts the recorded steps
+                event = event._replace(negative_duration=start - end)
             _, _, negative_ns, _, name, _, sequence, forward_thread = event
             if stack and name in plain_ops and (sequence < 0 or forward_thread):
                 parent = stack[-1]
@@ -204,11 +205,6 @@ class Attribution:
             if not only_times:
                 self._add_what_else_is_known(event, frame)
         self._close_all()
-
-    def _recorded_time(self, thread: int) -> tuple[float, float]:
-        """First and last nanosecond of the events of a thread that count."""
-        session = self._session
-        return (session.start, session.end) if thread == session.thread else (0, math.inf)
 
     def _close_all(self) -> None:
         while self._stack:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import operator
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -35,6 +36,7 @@ __all__ = [
     "Session",
     "SessionRunningError",
     "no_other_session_starts",
+    "others_work",
     "refuse_nested_session",
     "starting_session",
 ]
@@ -162,6 +164,23 @@ def _scheduled_profiler_warms_up() -> bool:
         for owner in gc.get_objects()
         if type(owner) is torch.profiler.profile
     )
+
+
+def others_work(host: Sequence[HostEvent], here: str) -> bool:
+    """Tell whether threads have run ops that are neither autograd's nor the one with a range.
+
+    Args:
+        host: Sorted ranges, as in `Events`.
+        here: Name of a range of the thread that does not count.
+    """
+    own = next((event.thread for event in host if event.name == here), None)
+    first = 0
+    while first < len(host):
+        event = host[first]
+        if event.thread != own and not event.name.startswith(BACKWARD_PREFIX):
+            return True
+        first = bisect_right(host, event.thread, lo=first, key=operator.itemgetter(0))
+    return False
 
 
 class Session:

@@ -194,6 +194,11 @@ class Markers:
         """Whether a marker is open on any thread."""
         return any(self._stacks)
 
+    @property
+    def on_own_thread(self) -> bool:
+        """Whether the thread that asks is the one that made this."""
+        return threading.get_ident() == self._thread
+
     def close_all(self) -> None:
         """Close what an interrupted forward left open on this thread."""
         while self._open.stack:

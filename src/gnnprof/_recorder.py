@@ -1,12 +1,13 @@
 """Records the block: sessions, their steps, and the folding of finished sessions into sums.
 
 A long block is cut into sessions at the start of a forward, and each finished one is folded into
-the sums at once, so that memory stays flat however long the block is.
+the sums at once, so that memory stays flat however long the block is. No session is ended while a
+range of torch's may be open: then it is cut later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,8 +16,15 @@ from torch import nn
 
 from gnnprof import _device
 from gnnprof._attribution import SESSION_MARKER, Attribution
-from gnnprof._events import Marker, Session, no_other_session_starts, starting_session
+from gnnprof._events import (
+    Marker,
+    Session,
+    no_other_session_starts,
+    others_work,
+    starting_session,
+)
 from gnnprof._markers import Markers
+from gnnprof._open_ranges import ranges_watched, session_may_end
 
 if TYPE_CHECKING:  # the op counter is loaded only where something is counted
     from gnnprof._work import CallCatcher, CountedForward
@@ -103,7 +111,10 @@ class Recorder:
         self._forwards = 0
         self._begun_at = 0
         self._has_folded = False
+        self._others_work = False
         self._running: ExitStack | None = None
+        self._window = ExitStack()
+        self._has_window = False
         self._finished: Session | None = None
         self._failure: RuntimeError | None = None
         self._session = self._new_session()
@@ -123,9 +134,12 @@ class Recorder:
         with ExitStack() as undo:
             if self._catcher:
                 undo.enter_context(self._catcher.place())
+            undo.enter_context(ranges_watched(self._between_ranges))
             undo.enter_context(self.markers.place())
             if self._schedule.skip == 0:
                 self._begin_session()
+                if self._schedule.first == 0:
+                    self._open_window()
             self._placed = undo.pop_all()
 
     def stop(self, *, failed: bool) -> None:
@@ -137,7 +151,7 @@ class Recorder:
         with self._placed:
             self.markers.close_all()
             if self._running is not None:
-                self._end_session(keep=self._forwards >= self._schedule.first)
+                self._end_session()
         if self._catcher and not failed:
             self.counted = self._catcher.count(self._selected)
         self._catcher = None
@@ -153,7 +167,9 @@ class Recorder:
                 f"the recording ended early, after {self.steps} steps: {self._failure}"
             ) from self._failure
         if self._finished is not None:
-            self.attribution.add(self._finished.events(goes_on=goes_on))
+            events = self._finished.events(goes_on=goes_on)
+            self._others_work |= others_work(events.host, SESSION_MARKER)
+            self.attribution.add(events)
             self._finished = None
 
     def export_chrome_trace(self, path: str) -> None:
@@ -194,14 +210,20 @@ class Recorder:
     # --- steps -------------------------------------------------------------------------------
 
     def _next_step(self) -> None:
-        """At the start of an outermost forward: start, cut or end the recording if it is time.
+        """At the start of an outermost forward: start, cut or end the recording if it is time."""
+        self._carefully(self._go_on)
 
-        What goes wrong in it is told when the rows are asked for: it is no fault of the forward.
-        """
+    def _between_ranges(self) -> None:
+        """After the end of a range that may hold many forwards: cut or end the recording."""
+        if self.markers.on_own_thread and self._running is not None:
+            self._carefully(self._end_or_cut)
+
+    def _carefully(self, change: Callable[[], None]) -> None:
+        """What goes wrong in it is told when the rows are asked for: it is no fault of the user."""
         if self._failure is not None:
             return
         try:
-            self._go_on()
+            change()
         except RuntimeError as error:
             self._failure = error
 
@@ -209,24 +231,40 @@ class Recorder:
         step, schedule = self._forwards, self._schedule
         self._forwards += 1
         if step == schedule.end:
-            self._end_session(keep=True)
-        elif step == schedule.first and step > 0:
-            if self._running is not None:
-                self._end_session(keep=False)
-            self._begin_session()
+            self._window.close()
+        if step == schedule.first and step > 0:
+            self._begin_recorded_steps()
         elif step == schedule.skip and step > 0:
             self._begin_session()
-        elif self._running is not None and self._is_time_to_fold():
-            self._cut()
-        if step >= schedule.first and step != schedule.end and self._running is not None:
+        elif self._running is not None:
+            self._end_or_cut()
+        if schedule.first <= step and (schedule.end is None or step < schedule.end):
             self.steps += 1
+
+    def _end_or_cut(self) -> None:
+        """End a session whose steps are over, or cut a long one, unless a range may be open."""
+        end = self._schedule.end
+        if end is not None and self._forwards > end:
+            if self._may_end():
+                self._end_session()
+        elif self._has_window and self._is_time_to_fold():
+            self._cut()
+
+    def _begin_recorded_steps(self) -> None:
+        """Throw the warm-up away and record what follows, in a session of its own if it may be."""
+        if self._running is not None and self._may_end():
+            self._end_session()
+        if self._running is None:
+            self._begin_session()
+        self._open_window()
 
     def _cut(self) -> None:
         """End the session, fold it into the sums and begin the next one."""
         with no_other_session_starts():
-            self._end_session(keep=True)
+            self._end_session()
             self._fold()
             self._begin_session()
+            self._open_window()
 
     def _fold(self) -> None:
         """Add the finished session to the sums and give its memory back."""
@@ -240,7 +278,10 @@ class Recorder:
     def _is_time_to_fold(self) -> bool:
         limit = _LATER_SESSION if self._has_folded else _FIRST_SESSION
         enough = self.markers.entered - self._begun_at >= limit
-        return enough and not self.markers.any_open
+        return enough and not self.markers.any_open and self._may_end()
+
+    def _may_end(self) -> bool:
+        return not self._others_work and session_may_end(all_threads=self._session.all_threads)
 
     # --- sessions ----------------------------------------------------------------------------
 
@@ -261,19 +302,29 @@ class Recorder:
             with starting_session("Profiler"):
                 self._session.start()
             undo.callback(self._session.stop)
-            self.start_seconds += _device.clock() - began
-            marker = Marker(SESSION_MARKER)
-            marker.__enter__()
-            undo.callback(marker.__exit__, None, None, None)
             undo.callback(setattr, self.markers, "recording", False)
             self.markers.recording = True
             self._running = undo.pop_all()
+        self._has_window = False
         self._begun_at = self.markers.entered
+        self.start_seconds += _device.clock() - began
 
-    def _end_session(self, *, keep: bool) -> None:
+    def _open_window(self) -> None:
+        """Begin the part of the session that counts; what runs before or after is thrown away."""
+        if self._begun_at != self.markers.entered and self.accelerator:
+            _device.synchronize()  # the kernels of the warm-up are not of this part
+        marker = Marker(SESSION_MARKER)
+        marker.__enter__()
+        self._has_window = True
+        self._window.callback(setattr, self.markers, "recording", False)
+        self._window.callback(marker.__exit__, None, None, None)
+
+    def _end_session(self) -> None:
+        """End the session, and keep it if it has a part that counts."""
+        self._window.close()
         running, self._running = self._running, None
         began = _device.clock()
         if running is not None:
             running.close()
         self.stop_seconds += _device.clock() - began
-        self._finished = self._session if keep else None
+        self._finished = self._session if self._has_window else None

@@ -1,0 +1,108 @@
+"""Tells whether a profiler session may be ended in the middle of a program.
+
+A range of torch's that is open when a session ends writes its own end into memory that the session
+has given back, when it closes later: the process dies, or its heap is damaged (seen with torch
+2.13). Which C++ ranges are open cannot be asked, so what could have opened one is looked at: Python
+ranges (`record_function`, which optimizers and DistributedDataParallel use too), autograd on this
+thread's stack, and other threads that may be in the middle of an op.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from torch.autograd.profiler import record_function
+
+_AUTOGRAD = "torch.autograd"
+
+_WAITING = frozenset(
+    {
+        *("threading", "queue", "selectors", "socket", "ssl", "asyncio", "concurrent"),
+        *("multiprocessing", "subprocess", "zmq", "ipykernel", "tornado"),
+    }
+)
+"""Packages in which a thread waits for something, and runs no op of torch."""
+
+_lock = threading.Lock()
+_watchers: list[Callable[[], None]] = []
+_open: set[int] = set()
+_plain_enter, _plain_exit = record_function.__enter__, record_function.__exit__
+
+
+@contextmanager
+def ranges_watched(all_closed: Callable[[], None]) -> Iterator[None]:
+    """Keep count of the `record_function` ranges that begin in the block, on all threads.
+
+    Args:
+        all_closed: Called when the last open one has closed, by the thread that closed it.
+    """
+    _watch(_watchers.append, all_closed)
+    try:
+        yield
+    finally:
+        _watch(_watchers.remove, all_closed)
+
+
+def session_may_end(*, all_threads: bool) -> bool:
+    """Tell whether no range is open that could outlive a session that ends now.
+
+    Call it from the thread that ends the session, inside `ranges_watched`.
+
+    Args:
+        all_threads: Whether the session records what other threads do.
+    """
+    if _open or _inside_autograd():
+        return False
+    return not all_threads or _others_wait()
+
+
+def _watch(change: Callable[[Callable[[], None]], None], all_closed: Callable[[], None]) -> None:
+    with _lock:
+        change(all_closed)
+        if not _watchers:
+            _open.clear()
+        enter, leave = (_enter, _exit) if _watchers else (_plain_enter, _plain_exit)
+        record_function.__enter__ = enter  # type: ignore[method-assign]
+        record_function.__exit__ = leave  # type: ignore[method-assign]
+
+
+def _enter(self: record_function) -> record_function:
+    _open.add(id(self))
+    return _plain_enter(self)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _exit(self: record_function, *error: Any) -> None:
+    try:
+        _plain_exit(self, *error)
+    finally:
+        _open.discard(id(self))
+    if not _open:
+        for all_closed in tuple(_watchers):
+            all_closed()
+
+
+def _inside_autograd() -> bool:
+    """Whether a backward or a custom Function runs on this thread: it has a range around it."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if _module(frame).startswith(_AUTOGRAD):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _others_wait() -> bool:
+    here = threading.get_ident()
+    return all(
+        thread == here or _module(frame).partition(".")[0] in _WAITING
+        for thread, frame in sys._current_frames().items()
+    )
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
