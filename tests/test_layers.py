@@ -39,6 +39,7 @@ CAPTURE = {
     "_attribution",
     "_tallies",
     "_rows",
+    "_open_ranges",
     "_recorder",
     "_summary",
     "_work",

@@ -79,6 +79,27 @@ def test_a_small_copy_that_is_all_overhead_is_no_ceiling():
 # -- measuring -------------------------------------------------------------------------------------
 
 
+def test_working_sets_for_which_there_is_no_memory_are_left_out(monkeypatch):
+    zeros = torch.zeros
+
+    def full(size, **options):
+        if size > 2**20:
+            raise torch.OutOfMemoryError("out of memory")
+        return zeros(size, **options)
+
+    monkeypatch.setattr(torch, "zeros", full)
+    source, target = _limits._copy_buffers(2**18, 2**27, CPU)
+    assert len(source) == len(target) == 2**20
+    with pytest.raises(RuntimeError):
+        _limits._copy_buffers(2**22, 2**27, CPU)
+    small, large = (
+        _limits.Bandwidth(tuple(_limits.Limit(rate, (rate,), work) for work, rate in rungs))
+        for rungs in (((1, 5.0),), ((1, 4.0), (2, 3.0)))
+    )
+    merged = _limits._merged(small, large)
+    assert [(rung.work, rung.value) for rung in merged.rungs] == [(1, 5.0), (2, 3.0)]
+
+
 def test_copy_bandwidth_finds_the_caches_of_a_machine(monkeypatch, fake_clock, one_thread):
     machine = Machine(monkeypatch, lambda size: 50e9 if size <= 4 * MIB else 10e9)
     memory = _limits.copy_bandwidth(CPU)

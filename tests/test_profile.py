@@ -269,6 +269,21 @@ def model() -> torch.nn.Module:
     return torch.nn.Linear(3, 3)
 
 
+def test_work_that_runs_on_elsewhere_is_in_the_time(
+    monkeypatch: pytest.MonkeyPatch, fake_clock: Any, nvidia_smi: list[int], model: torch.nn.Module
+) -> None:
+    device = fakes.install(monkeypatch, "cuda", fake_clock, count=2)
+
+    @profileit("cuda")
+    def train(model: torch.nn.Module, x: torch.Tensor) -> None:
+        device.launch(1.0, device=0)
+        device.allocate(MIB, device=1)
+        device.launch(3.0, device=1)
+
+    _, stats = train(model, fakes.on("cuda:0"))
+    assert stats.time == pytest.approx(3.0)
+
+
 def test_cuda_peaks_over_the_whole_call(
     monkeypatch: pytest.MonkeyPatch, fake_clock: Any, nvidia_smi: list[int], model: torch.nn.Module
 ) -> None:

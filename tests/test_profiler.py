@@ -132,6 +132,21 @@ def test_raw_results_by_op_are_sums_over_the_model(graph):
     assert raw["aten::mm"][-1] == expected == 3
 
 
+def test_an_op_in_the_model_and_the_same_outside_have_labels_of_their_own():
+    class Adds(nn.Module):
+        def forward(self, x):
+            return x + x + x
+
+    x = torch.ones(3)
+    model = Adds()
+    with Profiler(model) as prof:
+        model(x) + x
+    _, _, raw, names, _ = prof.get_trace()
+    assert (raw["-aten::add"][-1], raw["-outside--aten::add"][-1]) == (2, 1)
+    assert len(names) == len(set(names))
+    assert raw["aten::add"][-1] == 3
+
+
 def test_names_of_the_reference_module_exist():
     assert Measure._fields[0] == "self_cpu_total"
     assert Trace(("GCN",), True, nn.Identity()).leaf

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import json
 
 import pytest
@@ -10,7 +12,9 @@ from torch import nn
 from torch_geometric.nn import GAT, GCN, GIN, GraphSAGE
 
 from conftest import module_state
-from gnnprof import Profiler
+from gnnprof import Profiler, _limits
+from gnnprof._attribution import RowKey
+from gnnprof._work import CountedForward, Work, with_work
 from test_profiler import check_sums, row_of
 
 NODES, EDGES, WIDTH = 200, 1000, 16
@@ -106,6 +110,100 @@ def test_a_forward_that_writes_to_its_input_is_not_repeated():
     assert torch.equal(x, torch.ones(3))
     assert row_of(prof, "").flops is None
     assert "Not counted: the forward changes a tensor" in str(prof)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(IndexError("pop from empty list"), "IndexError: pop"), (StopIteration(), "StopIteration")],
+)
+def test_a_forward_that_cannot_be_repeated_is_a_note(error, said):
+    class Once(nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            type(self).calls += 1
+            if self.calls > 1:
+                raise error
+            return super().forward(x)
+
+    model = Once(4, 4)
+    with Profiler(model, counts=True) as prof:
+        model(torch.ones(2, 4))
+    assert f"Not counted: repeating a forward raised {said}" in str(prof)
+    assert row_of(prof, "").flops is None
+    check_sums(prof)
+
+
+def test_the_forward_is_repeated_in_the_mode_in_which_it_ran():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    x = torch.ones(2, 4)
+    with Profiler(model, counts=True) as prof:
+        model(x)
+        model.eval()
+        model.train()[1].eval()
+    assert [part.training for part in model.modules()] == [True, True, False]
+    assert row_of(prof, "1").flops > 0  # none in eval mode
+
+
+def test_a_model_that_is_saved_or_copied_while_it_is_counted_keeps_nothing():
+    model = nn.Sequential(nn.Linear(4, 4))
+    x = torch.ones(2, 4)
+    with Profiler(model, counts=True):
+        copied = copy.deepcopy(model)
+        saved = io.BytesIO()
+        torch.save(model, saved)
+        model(x)
+    copied(x)
+    saved.seek(0)
+    loaded = torch.load(saved, weights_only=False)
+    loaded(x)
+    for other in (copied, loaded):
+        for part in other.modules():
+            assert not part._forward_pre_hooks
+            assert not part._forward_pre_hooks_with_kwargs
+            assert not part._forward_hooks
+
+
+def test_an_op_has_the_work_of_the_calls_that_were_counted():
+    class Sums(nn.Module):
+        def forward(self, x):
+            return x.sum()
+
+    class Copies(nn.Module):
+        def forward(self, x):
+            part = torch.empty(2, 2)
+            part.copy_(x[:2, :2])
+            return x.clone()
+
+    x = torch.ones(1000, 64)
+    prof = counted(Sums(), x, forwards=3)
+    assert row_of(prof, "").flops == 3 * 64_000
+    assert row_of(prof, "", op="aten::sum").flops in (3 * 64_000, None)
+    prof = counted(Copies(), x)
+    copies = row_of(prof, "", op="aten::copy_")
+    assert copies.calls == 2  # one of them inside clone, whose work is clone's
+    assert copies.bytes_moved is None
+
+
+def test_a_launch_is_not_compared_with_the_limit_of_the_device():
+    work = Work(calls=1, flops=10, nbytes=20)
+    work.ops[10, 20, torch.device("cuda"), torch.float32] += 1
+    key = RowKey("", None)
+    model = nn.Linear(4, 4)
+    with Profiler(model) as prof:
+        model(torch.ones(2, 4))
+    (launched,) = with_work([row_of(prof, "")], CountedForward(rows={key: work}), model)
+    assert (launched.flops, launched.bytes_moved) == (10, 20)
+    assert launched.percent_of_limit is launched.bound is None
+
+
+def test_the_machine_is_measured_again_once_at_most(monkeypatch):
+    again = []
+    monkeypatch.setattr(_limits, "measure_again", lambda: again.append(1))
+    monkeypatch.setattr(_limits, "percent_of_limit", lambda *_: 1000.0)
+    prof = counted(nn.Sequential(*(nn.Linear(4, 4) for _ in range(5))), torch.ones(2, 4))
+    assert row_of(prof, "3").flops
+    assert again == [1]
 
 
 def test_a_block_that_raises_or_calls_nothing_counts_nothing():

@@ -151,7 +151,8 @@ class Attribution:
         }
         self._creators = {}
         self._settled = {}
-        self._walk(merge(events.host, events.memory) if events.memory else events.host)
+        host = _ended_by(self._session.end, events.host)
+        self._walk(merge(host, events.memory) if events.memory else host)
         self._settle(earlier)
         self._keep_creators(earlier)
         self._outside.forward.calls = 1  # the block
@@ -183,8 +184,6 @@ class Attribution:
             if isinstance(event, MemoryEvent):
                 self._add_memory(event)
                 continue
-            if event.end > end:  # a range that outlasts the recorded steps
-                event = event._replace(negative_duration=start - end)
             _, _, negative_ns, _, name, _, sequence, forward_thread = event
             if stack and name in plain_ops and (sequence < 0 or forward_thread):
                 parent = stack[-1]
@@ -411,6 +410,14 @@ class Attribution:
                 return chain
             key = keys[chain[-1]]
         return ()
+
+
+def _ended_by(end: int, host: Sequence[HostEvent]) -> list[HostEvent]:
+    """Cut off what ranges of the user have of later steps."""
+    return [
+        event if event[1] - event[2] <= end else event._replace(negative_duration=event[1] - end)
+        for event in host
+    ]
 
 
 def _find_session(host: Sequence[HostEvent]) -> HostEvent:

@@ -245,6 +245,7 @@ def start_timer(device: torch.device) -> Callable[[], float]:
     begin = _record_event(device)
 
     def stop_events() -> float:
+        synchronize()  # the event waits for no other stream or device
         end = _record_event(device)
         synchronize(device)
         return float(begin.elapsed_time(end)) / 1000  # events tell milliseconds

@@ -30,8 +30,11 @@ class Line(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The path as the reference labels it: `-act--aten::relu`; the model itself by its name."""
-        names = self.names[1:] or self.names
+        """The path as the reference labels it: `-act--aten::relu`; the model itself by its name.
+
+        What is outside of the model keeps its first name: `-outside--aten::add`.
+        """
+        names = self.names if self.row.path is None else self.names[1:] or self.names
         return "".join("-" * depth + name for depth, name in enumerate(names, 1))
 
     @property

@@ -12,9 +12,11 @@ import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from gnnprof import _device, _statistics
 
@@ -129,7 +131,7 @@ def measure_again() -> None:
 def _merged(before: Any, now: Any) -> Any:
     """Put the samples of two measurements of the same kind together."""
     if isinstance(before, Bandwidth):
-        pairs = zip(before.rungs, now.rungs, strict=True)
+        pairs = zip_longest(before.rungs, now.rungs)  # the memory may be fuller or emptier now
         return Bandwidth(tuple(_merged(rung, again) for rung, again in pairs))
     if before is None or now is None or before.work != now.work:  # another size was the best
         return _best(before, now)
@@ -145,14 +147,19 @@ def copy_bandwidth(device: torch.device) -> Bandwidth:
     """Measure how fast `copy_` moves contiguous memory, for working sets that double.
 
     On the CPU, with the current number of threads, from 256 KiB to 128 MiB; on an accelerator
-    from 8 MiB to 512 MiB. Needs that much memory once.
+    from 8 MiB to 512 MiB. Needs that much memory once; where there is less, the largest sets are
+    left out.
+
+    Raises:
+        RuntimeError: If there is not even memory for the smallest one.
     """
     return _once(("copy", device, _threads(device)), lambda: _measure_copy(device))
 
 
 def _measure_copy(device: torch.device) -> Bandwidth:
     smallest, largest, per_sample = _copy_sizes(device)
-    source, target = (torch.zeros(largest // 2, dtype=torch.uint8, device=device) for _ in "ab")
+    source, target = _copy_buffers(smallest, largest, device)
+    largest = 2 * len(source)
     sizes = [smallest << doubling for doubling in range((largest // smallest).bit_length())]
 
     def copy(size: int) -> Callable[[], object]:
@@ -163,6 +170,21 @@ def _measure_copy(device: torch.device) -> Bandwidth:
     measured = _with_each_thread_count(lambda share: _sample(tasks, device, share), device)
     fastest = [max(rungs, key=lambda rung: rung.value) for rungs in zip(*measured, strict=True)]
     return Bandwidth(tuple(fastest))
+
+
+def _copy_buffers(smallest: int, largest: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return two buffers of half the largest working set that there is memory for."""
+    while True:
+        try:
+            source, target = (
+                torch.zeros(largest // 2, dtype=torch.uint8, device=device) for _ in "ab"
+            )
+        except RuntimeError:  # no memory for this size
+            if largest == smallest:
+                raise
+            largest //= 2
+        else:
+            return source, target
 
 
 def _copy_sizes(device: torch.device) -> tuple[int, int, int]:

@@ -85,6 +85,17 @@ class _Hook:
         )
 
 
+class CallHook(_Hook):
+    """Such a hook that is told the arguments of the call as well."""
+
+    def __init__(self, act: Callable[..., None]) -> None:
+        super().__init__(act)
+        self._act_on_call = act
+
+    def __call__(self, module: nn.Module, *inputs: Any) -> None:
+        self._act_on_call(module, *inputs)
+
+
 def remove_copied_hooks(copied: nn.Module) -> None:
     """Take the hooks that a copied model brought along out of every module of it."""
     if torch.compiler.is_compiling():
@@ -95,6 +106,7 @@ def remove_copied_hooks(copied: nn.Module) -> None:
             for number in [n for n, hook in hooks.items() if isinstance(hook, _Hook)]:
                 del hooks[number]
                 attributes["_forward_hooks_always_called"].pop(number, None)
+                attributes["_forward_pre_hooks_with_kwargs"].pop(number, None)
 
 
 def _before_forward(module: nn.Module, act: Callable[[nn.Module], None]) -> RemovableHandle:

@@ -6,9 +6,10 @@ did in that forward, times the row's calls, is the row's work.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from gnnprof import _limits
 from gnnprof._attribution import RowKey
 from gnnprof._counting import CallSettings, CannotCount, OpCount, counting_pass
 from gnnprof._limits import LimitTime
-from gnnprof._markers import Markers, is_compiled, outermost
+from gnnprof._markers import CallHook, Markers, is_compiled, outermost
 from gnnprof._records import ProfileRow
 
 
@@ -30,6 +31,19 @@ class Call(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     settings: CallSettings
+    training: dict[nn.Module, bool]
+
+    @contextmanager
+    def flags_set(self) -> Iterator[None]:
+        """Put every module into the training or eval mode of the call for the block."""
+        before = {module: module.training for module in self.training}
+        try:
+            for module, training in self.training.items():
+                module.training = training
+            yield
+        finally:
+            for module, training in before.items():
+                module.training = training
 
 
 class CallCatcher:
@@ -46,7 +60,7 @@ class CallCatcher:
             for top in outermost(self._model):
                 if top._compiled_call_impl is None:  # its hooks would be compiled in
                     handle = nn.Module.register_forward_pre_hook(
-                        top, self._catch, prepend=True, with_kwargs=True
+                        top, CallHook(self._catch), prepend=True, with_kwargs=True
                     )
                     undo.callback(handle.remove)
             return undo.pop_all()
@@ -58,7 +72,8 @@ class CallCatcher:
     def _catch(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.compiler.is_compiling() or model in self.calls or not self._is_recording():
             return
-        self.calls[model] = Call(model, args, dict(kwargs), CallSettings.current())
+        training = {module: module.training for module in model.modules()}
+        self.calls[model] = Call(model, args, dict(kwargs), CallSettings.current(), training)
 
 
 @dataclass
@@ -141,10 +156,15 @@ def count_forward(
     with markers.place():
         for call in calls:
             try:
-                missing = counting_pass(call.model, call.args, call.kwargs, on_op, call.settings)
+                with call.flags_set():
+                    missing = counting_pass(
+                        call.model, call.args, call.kwargs, on_op, call.settings
+                    )
             except (CannotCount, ValueError) as error:
-                counted.notes.append(f"Not counted: {error}")
-                return CountedForward(notes=counted.notes)
+                return CountedForward(notes=[f"Not counted: {error}"])
+            except Exception as error:  # noqa: BLE001  # a forward that cannot be repeated
+                said = f"{type(error).__name__}: {error}"
+                return CountedForward(notes=[f"Not counted: repeating a forward raised {said}"])
             if missing:
                 names = ", ".join(sorted(missing))
                 counted.notes.append(f"No FLOP formula for {names}: rows with it show n/a")
@@ -173,41 +193,59 @@ def with_work(
     for row in rows:
         if row.op is not None:
             op_seconds[RowKey(row.path, row.phase)] += row.self_cpu_time  # type: ignore[assignment]
-    return tuple(_with_work(row, counted, op_seconds, opaque) for row in rows)
+    calls = {_key(row): row.calls for row in rows if row.op is None and row.shared_with is None}
+    # Once is enough: what is above the limit after it, would be after every further one.
+    measure_again = functools.cache(_limits.measure_again)
+    return tuple(_with_work(row, counted, calls, op_seconds, opaque, measure_again) for row in rows)
+
+
+def _key(row: ProfileRow) -> RowKey:
+    return RowKey(row.shared_with if row.shared_with is not None else row.path, row.phase)
 
 
 def _with_work(
     row: ProfileRow,
     counted: CountedForward,
+    calls: Mapping[RowKey, int],
     op_seconds: Counter[RowKey],
     opaque: Collection[str],
+    measure_again: Callable[[], None],
 ) -> ProfileRow:
-    key = RowKey(row.shared_with if row.shared_with is not None else row.path, row.phase)
+    key = _key(row)
     work = counted.rows.get(key) if row.op is None else counted.ops.get((key, row.op))
-    if work is None or not work.calls or row.calls % work.calls:
+    times = _times(calls.get(key, 0), counted.rows.get(key))
+    if work is None or not times or row.calls != times * work.calls:
         return row  # not called in the counted forward, or not as often: its work is not known
-    times = row.calls // work.calls
     flops = None if work.flops is None else times * work.flops
     if any(key.path == path or (key.path or "").startswith(f"{path}.") for path in opaque):
         return replace(row, flops=flops)
+    if row.device_time is None and any(device.type != "cpu" for _, _, device, _ in work.ops):
+        return replace(row, flops=flops, bytes_moved=times * work.nbytes)  # launched, not run
     seconds = row.cpu_time if row.device_time is None else row.device_time
     in_ops = sum(op_seconds[inner] for inner in counted.nested.get(key, ()))
     outside = max(0.0, row.cpu_time - in_ops) if row.op is None else 0.0
-    percent, bound = _against_limit(work, times, seconds, outside)
+    percent, bound = _against_limit(work, times, seconds, outside, measure_again)
     return replace(
         row, flops=flops, bytes_moved=times * work.nbytes, percent_of_limit=percent, bound=bound
     )
 
 
+def _times(calls: int, counted: Work | None) -> int:
+    """How often the counted forward fits into the calls of a module or phase; 0 if it does not."""
+    if counted is None or not counted.calls or calls % counted.calls:
+        return 0
+    return calls // counted.calls
+
+
 def _against_limit(
-    work: Work, times: int, seconds: float, outside: float
+    work: Work, times: int, seconds: float, outside: float, measure_again: Callable[[], None]
 ) -> tuple[float | None, str | None]:
     limit = work.limit(times)
     if limit is None or not seconds:
         return None, None
     percent = _limits.percent_of_limit(limit, seconds)
     if percent is not None and percent > _limits.CREDIBLE_PERCENT:
-        _limits.measure_again()  # the machine was disturbed when its limits were taken
+        measure_again()  # the machine was disturbed when its limits were taken
         limit = work.limit(times) or limit
     calling = sum(n * _limits.op_cost(device) for (_, _, device, _), n in work.ops.items())
     return _limits.classify(limit, seconds, outside + times * calling)

@@ -79,7 +79,8 @@ def profileit(
     On CUDA and XPU the time lies between two device events around the call, and the peaks are
     those of the caching allocator over the whole call: forward, backward and optimizer. The
     allocator has one set of peak counters; they start anew with each call, and what they held
-    before is lost.
+    before is lost: a decorated call within another makes the peak of the outer one that of what
+    follows it. Work on other streams and devices, too, has ended when the time is taken.
 
     A decorated coroutine function is measured until its coroutine has returned; a decorated
     generator function until its generator ends, and its return value (of ``yield from``) becomes
