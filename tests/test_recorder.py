@@ -17,6 +17,7 @@ from torch_geometric.nn import GCN
 
 from conftest import module_state
 from gnnprof import Profiler, _recorder
+from gnnprof._open_ranges import session_may_end
 from test_profiler import check_sums, row_of
 
 
@@ -202,6 +203,22 @@ def test_another_thread_that_may_run_ops_puts_a_cut_off(model, cuts):
         go_on.set()
         other.join()
     check_sums(prof)
+
+
+def test_a_thread_that_waits_is_told_from_one_that_runs_c_code():
+    go_on = threading.Event()
+    waiting = threading.Thread(target=go_on.wait, daemon=True)
+    running = threading.Thread(target=time.sleep, args=(2,), daemon=True)  # it might be an op
+    assert session_may_end(all_threads=True)
+    waiting.start()
+    time.sleep(0.2)
+    assert session_may_end(all_threads=True)
+    running.start()
+    time.sleep(0.2)
+    assert not session_may_end(all_threads=True)
+    assert session_may_end(all_threads=False)
+    go_on.set()
+    running.join()
 
 
 def test_a_block_in_which_other_threads_work_is_cut_once_at_most(model, cuts):

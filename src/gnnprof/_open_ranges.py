@@ -28,6 +28,9 @@ _WAITING = frozenset(
 )
 """Packages in which a thread waits for something, and runs no op of torch."""
 
+_COMPILE_WORKERS = "torch._inductor.compile_worker"
+"""Where a thread of Inductor waits for its processes for good."""
+
 _lock = threading.Lock()
 _watchers: list[Callable[[], None]] = []
 _open: set[int] = set()
@@ -98,10 +101,15 @@ def _inside_autograd() -> bool:
 
 def _others_wait() -> bool:
     here = threading.get_ident()
-    return all(
-        thread == here or _module(frame).partition(".")[0] in _WAITING
-        for thread, frame in sys._current_frames().items()
-    )
+    return all(thread == here or _waits(frame) for thread, frame in sys._current_frames().items())
+
+
+def _waits(frame: FrameType) -> bool:
+    """Whether what a thread is in the middle of is no op; `run` may call a C function at once."""
+    module = _module(frame)
+    if module.startswith(_COMPILE_WORKERS):
+        return True
+    return module.partition(".")[0] in _WAITING and frame.f_code.co_name != "run"
 
 
 def _module(frame: FrameType) -> str:
