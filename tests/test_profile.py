@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import inspect
 import json
@@ -267,6 +268,35 @@ def nvidia_smi(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def model() -> torch.nn.Module:
     return torch.nn.Linear(3, 3)
+
+
+def test_a_call_within_a_call_leaves_the_outer_peak(
+    monkeypatch: pytest.MonkeyPatch, fake_clock: Any, nvidia_smi: list[int], model: torch.nn.Module
+) -> None:
+    device = fakes.install(monkeypatch, "cuda", fake_clock)
+
+    @profileit("cuda")
+    def inner(model: torch.nn.Module, x: torch.Tensor, *, fails: bool = False) -> None:
+        device.allocate(10 * MIB)
+        device.free(10 * MIB)
+        if fails:
+            raise KeyError
+
+    @profileit("cuda")
+    def outer(model: torch.nn.Module, x: torch.Tensor, before: int, after: int) -> CUDAStats:
+        device.allocate(before * MIB)
+        device.free(before * MIB)
+        with contextlib.suppress(KeyError):
+            inner(model, x, fails=True)
+        _, stats = inner(model, x)
+        device.allocate(after * MIB)
+        device.free(after * MIB)
+        return stats
+
+    for before, after in ((900, 20), (20, 900), (1, 1)):
+        within, stats = outer(model, fakes.on("cuda:0"), before, after)
+        assert within.max_allocated_gpu == 10
+        assert stats.max_allocated_gpu == max(before, 10, after)
 
 
 def test_work_that_runs_on_elsewhere_is_in_the_time(

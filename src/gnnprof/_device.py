@@ -275,6 +275,12 @@ class PeakMemory:
     reserved: int | None
     active: int | None
 
+    def or_higher(self, other: PeakMemory) -> PeakMemory:
+        """Return the higher one of each figure; a known one is higher than none."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        known = [[figure for figure in pair if figure is not None] for pair in pairs]
+        return PeakMemory(*(max(pair, default=None) for pair in known))
+
 
 def reset_peak_memory(device: torch.device) -> None:
     """Start a device's peak counters anew at what is in use now.

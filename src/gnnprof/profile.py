@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequen
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -79,8 +79,8 @@ def profileit(
     On CUDA and XPU the time lies between two device events around the call, and the peaks are
     those of the caching allocator over the whole call: forward, backward and optimizer. The
     allocator has one set of peak counters; they start anew with each call, and what they held
-    before is lost: a decorated call within another makes the peak of the outer one that of what
-    follows it. Work on other streams and devices, too, has ended when the time is taken.
+    before is lost, but for decorated calls around this one. Work on other streams and devices,
+    too, has ended when the time is taken.
 
     A decorated coroutine function is measured until its coroutine has returned; a decorated
     generator function until its generator ends, and its return value (of ``yield from``) becomes
@@ -220,14 +220,28 @@ class _Measurement:
 
 
 class _GPUMeasurement(_Measurement):
+    _running: ClassVar[list[_GPUMeasurement]] = []
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.peak = _device.PeakMemory(None, None, None)
+
     def __enter__(self) -> _Measurement:
+        # There is one set of counters: what they hold is kept for the calls around this one.
+        so_far = _device.peak_memory(self.device)
+        for outer in self._running:
+            if outer.device == self.device:
+                outer.peak = outer.peak.or_higher(so_far)
         _device.reset_peak_memory(self.device)
-        return super().__enter__()
+        super().__enter__()
+        self._running.append(self)
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._running.remove(self)
         super().__exit__(kind, *rest)
         if kind is None:
-            self.peak = _device.peak_memory(self.device)
+            self.peak = self.peak.or_higher(_device.peak_memory(self.device))
 
     def stats(self) -> GPUStats:
         peak = self.peak
