@@ -141,6 +141,33 @@ def test_a_cut_waits_until_the_users_range_has_ended(model, cuts):
     assert (record_function.__enter__, record_function.__exit__) == methods
 
 
+def test_a_model_of_which_only_parts_are_called_is_cut_as_well(cuts):
+    class Encodes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+        def encode(self, x):
+            return self.encoder(x)
+
+    model = Encodes()
+    with Profiler(model) as prof:
+        for _ in range(5):
+            model.encode(X).sum().backward()
+    assert len(cuts) == 4
+    assert row_of(prof, "encoder").calls == row_of(prof, "encoder.0").calls == 5
+    assert row_of(prof, "encoder.0").backward_calls == 10
+    check_sums(prof)
+
+
+def test_models_in_nested_containers_have_steps(model):
+    nested = nn.ModuleDict({"all": nn.ModuleList([model])})
+    with Profiler(nested, skip=1, active=2) as prof:
+        for _ in range(5):
+            model(X)
+    assert prof.steps == row_of(prof, "all.0").calls == 2
+
+
 @pytest.mark.parametrize("options", [{"warmup": 2, "active": 3}, {"active": 3}, {"skip": 1}])
 def test_recorded_steps_within_a_range_are_those_asked_for(model, options):
     with Profiler(model, **options) as prof:

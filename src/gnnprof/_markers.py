@@ -152,6 +152,7 @@ class Markers:
         selected: Collection[str] | None,
         this_thread_only: bool,
         before_forward: Callable[[], None] = lambda: None,
+        between_calls: Callable[[], None] = lambda: None,
     ) -> None:
         self._model = model
         self._stacks: list[Stack] = []
@@ -159,6 +160,7 @@ class Markers:
         self._thread = threading.get_ident()
         self._only_thread = self._thread if this_thread_only else None
         self._before_forward = before_forward
+        self._between_calls = between_calls
         self.calls: Counter[str] = Counter()
         self.recording = False
         self.unrecorded_calls = 0
@@ -266,6 +268,8 @@ class Markers:
         if self._only_thread not in (None, ranges.thread):
             self.unrecorded_calls += 1
             return
+        if not ranges.stack and self.on_own_thread:
+            self._between_calls()
         self.calls[name] += 1
         marker = None
         if self.recording:
@@ -304,7 +308,7 @@ def outermost(model: nn.Module) -> tuple[nn.Module, ...]:
     # A compiled module has its forward on the instance, a ModuleDict or ModuleList has none.
     has_own = "forward" in vars(model) or is_compiled(model)
     if not has_own and inspect.getattr_static(type(model), "forward") is nn.Module.forward:
-        return tuple(dict.fromkeys(model.children()))
+        return tuple(dict.fromkeys(top for child in model.children() for top in outermost(child)))
     return (model,)
 
 

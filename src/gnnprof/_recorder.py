@@ -103,7 +103,9 @@ class Recorder:
         self.memory = memory
         self._schedule = schedule
         this_thread_only = not self._new_session().all_threads
-        self.markers = Markers(model, selected, this_thread_only, self._next_step)
+        self.markers = Markers(
+            model, selected, this_thread_only, self._next_step, self._between_calls
+        )
         self.attribution = Attribution(site for _, site in self.markers.layout)
         self.start_seconds = 0.0
         self.stop_seconds = 0.0
@@ -134,7 +136,7 @@ class Recorder:
         with ExitStack() as undo:
             if self._catcher:
                 undo.enter_context(self._catcher.place())
-            undo.enter_context(ranges_watched(self._between_ranges))
+            undo.enter_context(ranges_watched(self._between_calls))
             undo.enter_context(self.markers.place())
             if self._schedule.skip == 0:
                 self._begin_session()
@@ -213,8 +215,12 @@ class Recorder:
         """At the start of an outermost forward: start, cut or end the recording if it is time."""
         self._carefully(self._go_on)
 
-    def _between_ranges(self) -> None:
-        """After the end of a range that may hold many forwards: cut or end the recording."""
+    def _between_calls(self) -> None:
+        """Cut or end the recording where no step begins, if it is time.
+
+        That is after a range that may hold many forwards, and before a call of a part of a model
+        whose own forward is not called, such as the encoder of PyG's GAE.
+        """
         if self.markers.on_own_thread and self._running is not None:
             self._carefully(self._end_or_cut)
 
