@@ -283,6 +283,33 @@ def test_checkpointing_counts_one_forward_call(reentrant, graph):
     assert row_of(prof, "block.convs.0.lin").self_backward_cpu_time is not None
 
 
+def test_in_place_work_on_a_view_has_its_backward_in_its_row():
+    class Halves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(8, 8)
+
+        def forward(self, x):
+            h = self.lin(x)
+            out = torch.empty_like(h)
+            out[:, :4] = h[:, :4]
+            out[:, 4:].add_(h[:, 4:])
+            return out.relu()
+
+    model = nn.Sequential(Halves(), nn.Linear(8, 1))
+    x = torch.ones(50, 8)
+    before = torch.ones(3, requires_grad=True).exp().sum()  # of a graph that no op here has made
+    with Profiler(model) as prof:
+        model(x).sum().backward()
+        before.backward()
+    check_sums(prof)
+    name = f"{BACKWARD_PREFIX}torch::autograd::CopySlices"
+    found = {row.path: row.backward_calls for row in prof.rows if row.op == name}
+    assert found == {"0": 2}
+    outside = [row.op for row in prof.rows if row.path is None and row.backward_calls]
+    assert f"{BACKWARD_PREFIX}ExpBackward0" in outside
+
+
 def test_data_loading_is_a_row():
     model = nn.Linear(4, 2)
 

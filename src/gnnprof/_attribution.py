@@ -7,11 +7,14 @@ add up to the whole.
 
 A backward op belongs to the row whose forward created its autograd node. torch shows an op with the
 sequence number that the next node will get, so the creator of a node is the last op that started
-with the node's number; the events of the node's backward repeat it, and name the forward thread.
+with the node's number; the events of the node's backward repeat it, and name the forward thread. A
+node whose number no op has was made beside another one: its creator is the last op before it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -126,6 +129,7 @@ class Attribution:
         self._stack: list[_Frame] = []
         self._forward_chains: dict[Tally, Chain] = {}
         self._creators: dict[NodeKey, Chain] = {}
+        self._creator_numbers: dict[int, list[int]] = {}
         self._settled: dict[Tally, Tally] = {}
         self._live = LiveBytes([])
         self.peaks: dict[bool, tuple[int, RowKey] | None] = {False: None, True: None}
@@ -355,9 +359,11 @@ class Attribution:
             earlier: The creators of the sessions before whose backward has not run yet.
         """
         keys = {node: key for key, node in self._nodes.items()}
+        self._creator_numbers = _numbers_by_thread(self._creators if keys else ())
         with_backward = set()
         for key, node in self._nodes.items():
-            *above, owner = self._chain_of(key, keys) or earlier.get(key) or (self._outside,)
+            known = self._chain_of(key, keys) or earlier.get(key)
+            *above, owner = known or self._chain_of_op_before(key, keys) or (self._outside,)
             with_backward.add(owner)
             self._settled[node] = owner
             node.backward.total_ns = node.backward.self_ns  # recomputation is in rows of its own
@@ -410,6 +416,24 @@ class Attribution:
                 return chain
             key = keys[chain[-1]]
         return ()
+
+    def _chain_of_op_before(self, key: NodeKey, keys: Mapping[Tally, NodeKey]) -> Chain:
+        """The rows of the last op that began before a node was created.
+
+        In-place work on a view creates a node, CopySlices, of whose number no op is.
+        """
+        thread, number = key
+        numbers = self._creator_numbers.get(thread, [])
+        index = bisect_left(numbers, number)
+        return self._chain_of((thread, numbers[index - 1]), keys) if index else ()
+
+
+def _numbers_by_thread(keys: Iterable[NodeKey]) -> dict[int, list[int]]:
+    """Sequence numbers in order, by thread."""
+    numbers: dict[int, list[int]] = defaultdict(list)
+    for thread, number in sorted(keys):
+        numbers[thread].append(number)
+    return numbers
 
 
 def _ended_by(end: int, host: Sequence[HostEvent]) -> list[HostEvent]:
