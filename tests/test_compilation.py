@@ -237,16 +237,17 @@ def test_the_users_tolerance_replaces_ours():
     assert row.status == "wrong_result"
 
 
-def test_rounding_of_a_low_precision_is_judged_by_float64():
+class Low(nn.Module):
     """The compiled graph keeps bfloat16 products in float32: closer to the truth than eager."""
 
-    class Low(nn.Module):
-        def forward(self, x):
-            if torch.compiler.is_compiling():
-                return x @ x.T
-            with torch.autocast("cpu", torch.bfloat16):
-                return (x @ x.T).to(x.dtype)
+    def forward(self, x):
+        if torch.compiler.is_compiling():
+            return x @ x.T
+        with torch.autocast("cpu", torch.bfloat16):
+            return (x @ x.T).to(x.dtype)
 
+
+def test_rounding_of_a_low_precision_is_judged_by_float64():
     x = torch.randn(30, 40, generator=torch.Generator().manual_seed(1))
     row = only(bench(Low(), (x,), backward=False))
     assert row.max_rel_error > 1e-4  # beyond the tolerance of float32
@@ -254,13 +255,6 @@ def test_rounding_of_a_low_precision_is_judged_by_float64():
 
 
 def test_low_precision_is_judged_by_float64_at_every_size_as_well():
-    class Low(nn.Module):
-        def forward(self, x):
-            if torch.compiler.is_compiling():
-                return x @ x.T
-            with torch.autocast("cpu", torch.bfloat16):
-                return (x @ x.T).to(x.dtype)
-
     x = torch.randn(30, 40, generator=torch.Generator().manual_seed(1))
     row = only(bench(Low(), (x,), backward=False, shapes=[("same", (x.clone(),))]))
     assert row.status == "ok"
