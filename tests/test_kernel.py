@@ -14,7 +14,6 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 import torch_geometric.typing
-from benchmark import reporting
 from benchmark.classification import case_log, training
 from benchmark.classification.case_log import SCHEMA, CaseLog
 from benchmark.classification.classifier import Classifier, Score, Waiting
@@ -803,20 +802,6 @@ def test_what_cannot_be_done_is_said_before_any_work(flags, sentence, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert sentence in err.splitlines()[-1]
-
-
-def test_a_profile_needs_a_folder_for_its_trace(monkeypatch, capsys):
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(reporting.tempfile, "TemporaryFile", refuse)
-
-    with pytest.raises(SystemExit) as caught:
-        script("main_performance").main([*SMOKE, "--profile"])
-    assert caught.value.code == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "--profile leaves its trace in the current folder, which cannot be written to" in err
 
 
 def test_smoke_is_one_size_of_each_network_on_few_graphs():

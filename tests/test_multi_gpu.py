@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from benchmark.drivers.affinity import usable_cpus
+from benchmark.cpus import usable_cpus
 from benchmark.drivers.cases import Case
 from benchmark.drivers.experiment import measuring
 from benchmark.drivers.graphs import Graph, load_graph

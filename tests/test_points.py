@@ -14,7 +14,6 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 import torch_geometric.typing
-from benchmark import reporting
 from benchmark.classification.case_log import CaseLog
 from benchmark.points import spatial
 from benchmark.points.layers import BallQuery, DynamicEdgeConv, FarthestPoints, XConv
@@ -630,20 +629,6 @@ def test_what_cannot_be_done_is_said_in_one_line_before_any_work(flags, sentence
     assert out == ""
     assert sentence in err
     assert err.count("\n") == 1
-
-
-def test_a_profile_needs_a_folder_for_its_trace(monkeypatch, capsys):
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(reporting.tempfile, "TemporaryFile", refuse)
-
-    with pytest.raises(SystemExit) as caught:
-        script("point_net").main([*SMOKE, "--profile"])
-    assert caught.value.code == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "--profile leaves its trace in the current folder, which cannot be written to" in err
 
 
 @pytest.fixture

@@ -258,7 +258,9 @@ def test_a_block_in_which_other_threads_work_is_cut_once_at_most(model, cuts):
             other.start()
             other.join()
             model(X)
-    assert cuts == ([1] if prof._recorder._session.all_threads else cuts)
+    if not prof._recorder._session.all_threads:
+        pytest.skip("this torch records one thread only")
+    assert cuts == [1]
     check_sums(prof)
 
 

@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 
 import pytest
+from benchmark import reporting
 
 TESTS = Path(__file__).parent
 BENCHMARK = TESTS.parent / "benchmark"
@@ -75,3 +76,17 @@ def test_the_script_has_a_smoke_size(name, capsys):
         MODULES[name].main(["--help"])
     assert done.value.code == 0
     assert "--smoke" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["citation.gcn", "kernel.main_performance", "points.point_net"])
+def test_a_profile_needs_a_folder_for_its_trace(monkeypatch, capsys, name):
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(reporting.tempfile, "TemporaryFile", refuse)
+    with pytest.raises(SystemExit) as caught:
+        importlib.import_module(f"benchmark.{name}").main(["--smoke", "--profile"])
+    assert caught.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "--profile leaves its trace in the current folder, which cannot be written to" in err

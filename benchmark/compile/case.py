@@ -6,10 +6,11 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from benchmark.cpus import usable_cpus
 
 SCHEMA = "gnnprof.compile-case/1"
 """The form of a record; part of the key, so that a new form makes new records."""
@@ -282,12 +283,5 @@ def _read(name: str, value: Any) -> Any:
             raise ValueError(f"dynamic={value!r} is unknown; give one of {', '.join(DYNAMIC)}.")
         return DYNAMIC[value.lower()]
     if name == "threads" and value == "all":
-        return usable_cpus()
+        return len(usable_cpus())
     return value
-
-
-def usable_cpus() -> int:
-    """Return how many CPUs this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

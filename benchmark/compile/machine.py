@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from benchmark.compile.case import Case, Identity, usable_cpus
+from benchmark.compile.case import Case, Identity
+from benchmark.cpus import usable_cpus
 from gnnprof import __version__, _device
 
 _CPU_INFO = Path("/proc/cpuinfo")
@@ -105,7 +106,7 @@ def environment(
         "device": case.device,
         "cuda": torch.version.cuda,
         "threads": threads,
-        "cpus": usable_cpus(),
+        "cpus": len(usable_cpus()),
         "omp_wait_policy": wait_policy,
         "hostname": platform.node(),
         **state(case.device),
@@ -181,9 +182,10 @@ def noise_warning() -> str | None:
         busy = os.getloadavg()[0]
     except (OSError, AttributeError):
         return None
-    if busy < _BUSY * usable_cpus():
+    count = len(usable_cpus())
+    if busy < _BUSY * count:
         return None
     return (
-        f"other work keeps {busy:.1f} of {usable_cpus()} CPUs busy: intervals will be wide. "
+        f"other work keeps {busy:.1f} of {count} CPUs busy: intervals will be wide. "
         "Stop it, or give more --rounds and --replicates."
     )

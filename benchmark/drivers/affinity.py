@@ -9,14 +9,8 @@ from typing import Any
 
 from torch_geometric.data import HeteroData
 
+from benchmark.cpus import usable_cpus
 from benchmark.drivers.settings import CommonSettings
-
-
-def usable_cpus() -> list[int]:
-    """Return the CPUs that this process may use, all where the system cannot tell."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def cores_for(settings: CommonSettings, process: int = 0) -> tuple[int, ...]:

@@ -24,7 +24,8 @@ from torch.multiprocessing.spawn import start_processes
 if not __package__:  # run as a script, from whatever folder
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmark.arguments import COUNT
-from benchmark.drivers.affinity import cores_for, usable_cpus
+from benchmark.cpus import usable_cpus
+from benchmark.drivers.affinity import cores_for
 from benchmark.drivers.cases import Case, cases_of
 from benchmark.drivers.flags import driver_parser
 from benchmark.drivers.graphs import Graph

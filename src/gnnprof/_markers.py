@@ -67,7 +67,7 @@ class _Hook:
     when the copy is called for the first time.
     """
 
-    def __init__(self, act: Callable[[nn.Module], None]) -> None:
+    def __init__(self, act: Callable[..., None]) -> None:
         self._act = act
 
     def __call__(self, module: nn.Module, *_: Any) -> None:
@@ -88,12 +88,8 @@ class _Hook:
 class CallHook(_Hook):
     """Such a hook that is told the arguments of the call as well."""
 
-    def __init__(self, act: Callable[..., None]) -> None:
-        super().__init__(act)
-        self._act_on_call = act
-
     def __call__(self, module: nn.Module, *inputs: Any) -> None:
-        self._act_on_call(module, *inputs)
+        self._act(module, *inputs)
 
 
 def remove_copied_hooks(copied: nn.Module) -> None:

@@ -262,6 +262,8 @@ class Recorder:
             self._end_session()
         if self._running is None:
             self._begin_session()
+        elif self.accelerator:
+            _device.synchronize()  # the kernels of the warm-up are not of what follows
         self._open_window()
 
     def _cut(self) -> None:
@@ -317,8 +319,6 @@ class Recorder:
 
     def _open_window(self) -> None:
         """Begin the part of the session that counts; what runs before or after is thrown away."""
-        if self._begun_at != self.markers.entered and self.accelerator:
-            _device.synchronize()  # the kernels of the warm-up are not of this part
         marker = Marker(SESSION_MARKER)
         marker.__enter__()
         self._has_window = True
