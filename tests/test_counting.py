@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -571,6 +573,56 @@ def test_a_forward_that_swallows_the_refusal_is_refused_all_the_same(x):
 
     with pytest.raises(CannotCount):
         counting_pass(Writer(), (x,), {}, lambda op: None)
+
+
+ONE_RANK_COUNTS = """
+import sys, torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from gnnprof._counting import CannotCount, counting_pass
+
+class Sum(nn.Module):
+    def forward(self, x):
+        x = x * 1
+        dist.all_reduce(x)
+        return x
+
+def run(rank, store):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
+    layers = nn.Linear(4, 3), nn.BatchNorm1d(3)
+    model, x = DistributedDataParallel(nn.Sequential(*layers)), torch.rand(5, 4)
+    model(x).sum().backward()
+    if rank == 0:
+        counts = []
+        counting_pass(model, (x,), {}, counts.append)
+        print("linear", sum(op.flops for op in counts if op.name == "aten::addmm"))
+        try:
+            counting_pass(nn.Sequential(*layers, Sum()), (x,), {}, counts.append)
+        except CannotCount as error:
+            print(error)
+        print("forward" in vars(model))
+    model(x).sum().backward()  # waits for ever where a rank has called one collective more
+    dist.destroy_process_group()
+
+torch.multiprocessing.start_processes(run, sys.argv[1:], nprocs=2, start_method="fork")
+"""
+
+
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch has no gloo")
+def test_a_rank_counts_alone(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_RANK_COUNTS, tmp_path / "store"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    linear, refused, is_changed = done.stdout.splitlines()
+    assert linear == f"linear {2 * 5 * 4 * 3}"
+    assert re.match(r"the forward calls c10d::allreduce_, in which other ranks take part", refused)
+    assert is_changed == "False"
 
 
 def test_lazy_models_are_refused():

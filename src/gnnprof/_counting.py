@@ -190,7 +190,8 @@ def counting_pass(
     Parameters, inputs and gradients are not written. Buffers are copies while the pass runs, so
     that running statistics stay; what the forward sets on its modules (a cache, a counter) is put
     back, one level deep in lists, dictionaries and sets; so is the random state. Hooks of the
-    user run. A cached layer counts what it does with the cache as it is now.
+    user run. A cached layer counts what it does with the cache as it is now. No other rank takes
+    part: `DistributedDataParallel` only calls its module.
 
     Args:
         model: The model; compiled parts run as the original program.
@@ -204,18 +205,19 @@ def counting_pass(
 
     Raises:
         CannotCount: If the forward writes in place to a tensor that is not its own, such as an
-            input. The write has not happened.
+            input, or calls a collective of several ranks. Neither has happened.
         ValueError: If the model has lazy parameters, which the pass would initialise.
     """
     _refuse_lazy(model)
     counter = OpCounter(on_op)
-    guard = _ForeignWriteGuard()
+    guard = _Guard()
     with ExitStack() as undo:
         undo.enter_context(random_state_kept())
         undo.enter_context(_run_uncompiled())
         undo.enter_context((settings or CallSettings.current()).active())
         undo.enter_context(guard)
         undo.enter_context(modules_kept(model))
+        _leave_other_ranks_alone(model)
         undo.enter_context(counter)
         try:
             model(*args, **kwargs)
@@ -241,6 +243,13 @@ def _run_uncompiled() -> Iterator[None]:
         return
     with torch.compiler.set_stance("force_eager"):
         yield
+
+
+def _leave_other_ranks_alone(model: nn.Module) -> None:
+    """Let data-parallel modules only call what they wrap, until `modules_kept` undoes it."""
+    for module in model.modules():
+        if isinstance(module, nn.parallel.DistributedDataParallel):
+            module.forward = module.module.__call__
 
 
 @contextmanager
@@ -278,8 +287,11 @@ def _restore(module: nn.Module, attributes: dict[str, Any], containers: dict[str
         (container.extend if isinstance(container, list) else container.update)(members)
 
 
-class _ForeignWriteGuard(_OpMode):  # type: ignore[no-untyped-call]
-    """Stops an op that would write to memory which existed before the guard was entered.
+class _Guard(_OpMode):  # type: ignore[no-untyped-call]
+    """Stops an op that must not run a second time.
+
+    That is one that would write to memory which existed before the guard was entered, or one in
+    which other ranks take part: they would wait for each other, or take it for their next one.
 
     It knows the storages that ops have made since. A storage that was freed cannot be mistaken for
     a foreign one: those that existed before have kept their identity all the time.
@@ -289,22 +301,18 @@ class _ForeignWriteGuard(_OpMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._own: set[int] = set()
         self._refusal: CannotCount | None = None
+        self._several_ranks = _several_ranks()
 
     def confirm(self) -> None:
-        """Raise if a write was refused."""
+        """Raise if an op was refused."""
         if self._refusal is not None:
             raise self._refusal
 
     def _run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call = OpCall.of(func, args, kwargs, None)
-        foreign = [tensor for tensor in call.written if not self._may_write(tensor)]
-        if foreign:
-            self._refusal = CannotCount(
-                f"the forward changes a tensor of shape {tuple(foreign[0].shape)} in place "
-                f"({call.name}) that is not its own, such as an input or a plain tensor attribute: "
-                "not counted, because a second call would change it again; register it as a "
-                "buffer, or write to a clone"
-            )
+        reason = self._reason_against(call)
+        if reason is not None:
+            self._refusal = CannotCount(reason)
             raise self._refusal
         result = func(*args, **kwargs)
         inputs = {identity for tensor in call.inputs for identity in _storage_ids(tensor)}
@@ -313,8 +321,36 @@ class _ForeignWriteGuard(_OpMode):  # type: ignore[no-untyped-call]
             self._own |= _storage_ids(tensor) - (set() if fresh else inputs)
         return result
 
+    def _reason_against(self, call: OpCall) -> str | None:
+        """Say why the op must not run; None if it may."""
+        if self._several_ranks and call.name.startswith(_COLLECTIVES):
+            return (
+                f"the forward calls {call.name}, in which other ranks take part, and they may not "
+                "repeat it"
+            )
+        foreign = [tensor for tensor in call.written if not self._may_write(tensor)]
+        if foreign:
+            return (
+                f"the forward changes a tensor of shape {tuple(foreign[0].shape)} in place "
+                f"({call.name}) that is not its own, such as an input or a plain tensor attribute, "
+                "and a second call would change it again; register it as a buffer, or write to a "
+                "clone"
+            )
+        return None
+
     def _may_write(self, tensor: Tensor) -> bool:
         return tensor.numel() == 0 or (tensor.is_meta or _storage_ids(tensor) <= self._own)
+
+
+_COLLECTIVES = ("c10d::", "_c10d_functional::", "_c10d_functional_autograd::")
+"""How the names of torch's collectives begin."""
+
+
+def _several_ranks() -> bool:
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return False
+    return distributed.get_world_size() > 1
 
 
 def _storage_ids(tensor: Tensor) -> set[int]:
