@@ -141,15 +141,36 @@ def test_a_cut_waits_until_the_users_range_has_ended(model, cuts):
     assert (record_function.__enter__, record_function.__exit__) == methods
 
 
+class Encodes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+    def encode(self, x):
+        return self.encoder(x)
+
+    def forward(self, x):
+        return self.encode(x)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "calls", "note"),
+    [
+        ({"active": 2}, 3, "The whole block was recorded: a step begins with a forward of the"),
+        ({"skip": 1}, 0, "Nothing was recorded: a step begins with a forward of the model itself"),
+    ],
+)
+def test_where_only_parts_are_called_no_step_begins_and_it_says_so(schedule, calls, note):
+    model = Encodes()
+    with Profiler(model, **schedule) as prof:
+        for _ in range(3):
+            model.encode(X)
+    assert prof.steps == 0
+    assert sum(row.calls for row in prof.rows if row.path == "encoder" and not row.op) == calls
+    assert note in str(prof)
+
+
 def test_a_model_of_which_only_parts_are_called_is_cut_as_well(cuts):
-    class Encodes(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.encoder = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-
-        def encode(self, x):
-            return self.encoder(x)
-
     model = Encodes()
     with Profiler(model) as prof:
         for _ in range(5):

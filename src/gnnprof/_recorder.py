@@ -39,6 +39,12 @@ nothing for it.
 _LATER_SESSION = 100
 """Markers in every further session of a long block: 5 MB."""
 
+_NO_STEPS = (
+    "a step begins with a forward of the model itself, and only parts of it were called; profile "
+    "the part that is called once in every step"
+)
+"""Why no steps were counted, of a model such as PyG's GAE."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -181,10 +187,7 @@ class Recorder:
             RuntimeError: If there was none.
         """
         if not self.has_recorded:
-            raise RuntimeError(
-                "nothing was recorded, so there is no trace: the model ran "
-                f"{self._forwards} steps, and skip + warmup is {self._schedule.first}"
-            )
+            raise RuntimeError(f"nothing was recorded, so there is no trace: {self._why_nothing()}")
         self._session.export_chrome_trace(path)
 
     @property
@@ -195,12 +198,11 @@ class Recorder:
     def unmeasured(self) -> Iterator[str]:
         """Yield a sentence for each thing that is not in the rows though it was asked for."""
         if not self.has_recorded:
-            yield (
-                f"Nothing was recorded: the model ran {self._forwards} steps, and skip + warmup is "
-                f"{self._schedule.first}"
-            )
+            yield f"Nothing was recorded: {self._why_nothing()}"
         elif not self.markers.calls:
             yield "The model was not called in the block: profile the object that is called"
+        elif self._schedule.active is not None and not self._forwards:
+            yield f"The whole block was recorded: {_NO_STEPS}"
         if self.markers.unrecorded_calls:
             yield (
                 f"Not measured: {self.markers.unrecorded_calls} module calls on other threads; "
@@ -208,6 +210,12 @@ class Recorder:
             )
         if self.counted:
             yield from self.counted.notes
+
+    def _why_nothing(self) -> str:
+        if self.markers.calls and not self._forwards:
+            return _NO_STEPS
+        ran = f"the model ran {self._forwards} steps"
+        return f"{ran}, and skip + warmup is {self._schedule.first}"
 
     # --- steps -------------------------------------------------------------------------------
 
