@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import get_terminal_size
 
 from tqdm import tqdm
 
@@ -27,12 +27,13 @@ from benchmark.compile.analysis.load import (
     read_records,
     record_files,
 )
+from benchmark.compile.analysis.overview import overview
 from benchmark.compile.analysis.page import page
 from benchmark.compile.analysis.questions import answers
 from benchmark.compile.analysis.records import Environment, Skipped
 from benchmark.compile.analysis.sheets import sheets
 from benchmark.compile.analysis.study import Study, is_stand_in
-from benchmark.compile.analysis.wording import listed, noise, some
+from benchmark.compile.analysis.wording import listed, some
 from benchmark.compile.analysis.workbook import write_workbook
 from gnnprof._files import write_text
 
@@ -196,25 +197,11 @@ def write(study: Study, folder: Path, force: bool) -> Iterator[str]:
     folder.mkdir(parents=True, exist_ok=True)
     made = sheets(study)
     found = answers(study)
-    yield summary(study)
-    for answer in found:
-        yield f"\n{answer.question}"
-        yield from (f"  {sentence}" for sentence in answer.sentences)
+    yield from overview(study, found, min(max(get_terminal_size((120, 0)).columns, 60), 120))
     yield ""
     yield f"Workbook: {write_workbook(folder / WORKBOOK, made, overwrite=force)}"
     yield f"LaTeX:    {write_text(folder / TABLES, latex(found, made), overwrite=force)}"
     yield f"Page:     {write_text(folder / PAGE, page(study), overwrite=force)}"
-
-
-def summary(study: Study) -> str:
-    """Say in few lines what the answers stand on."""
-    outcomes = Counter(record.outcome for record in study.records).most_common()
-    ended = listed([f"{count} {outcome}" for outcome, count in outcomes])
-    lines = [f"{some(len(study.records), 'record')}: {ended}.", *study.notes, noise(study)]
-    lines.append(f"Where nothing else is said: {study.main}.")
-    if not any(row.usable for row in study.rows):
-        lines.append("No case has a speedup: the tables say why, and 'not measured' elsewhere.")
-    return "\n".join([*lines, *(f"Not read: {s.file}: {s.reason}" for s in study.skipped)])
 
 
 if __name__ == "__main__":

@@ -22,6 +22,17 @@ def said(ratio: Estimate) -> str:
     return f"{_ratio(ratio.value)}x ({interval})"
 
 
+def briefly(row: Row) -> str:
+    """The speedup of a row with interval and verdict, as a table has it; or why it has none."""
+    ratio = row.speedup if row.usable else None
+    if ratio is None:
+        return row.finding
+    interval = "no interval"
+    if ratio.low is not None and ratio.high is not None:
+        interval = f"{_ratio(ratio.low)} to {_ratio(ratio.high)}"
+    return f"{_ratio(ratio.value)}x ({interval}) {row.finding}"
+
+
 def _ratio(value: float) -> str:
     """Two digits after the point; more for a small ratio, which they would make 0, none for 100."""
     if value < 0.1:
