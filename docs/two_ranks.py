@@ -55,7 +55,8 @@ def main(folder: str) -> None:
     with Profiler(model) as prof:
         for _ in range(STEPS):
             step()
-    prof.to_json(Path(folder) / "prof.json")  # before the process group is destroyed
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    prof.to_json(Path(folder) / "prof.json")
     torch.distributed.destroy_process_group()
 
 

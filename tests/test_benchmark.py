@@ -565,6 +565,8 @@ def test_counts_must_be_positive_integers(argument: str, value: Any) -> None:
         ([fail], {"func_names": ["a", "b"]}, ValueError, r"\(got 1\) and 'func_names' \(got 2\)"),
         ([fail, fail], {"args": [X]}, ValueError, r"\(got 2\) and of the list 'args' \(got 1\)"),
         ([fail], {"args": [X, X]}, ValueError, "for the same arguments everywhere pass a tuple"),
+        ([fail], {"func_names": "f"}, TypeError, "func_names='f'; give a list of names"),
+        ([fail], {"func_names": 3}, TypeError, "func_names=3; give a list of names"),
         ([fail], {"args": torch.ones(3)}, TypeError, r"got Tensor\); a single argument x goes in"),
         ([fail], {"args": [torch.ones(3)]}, TypeError, r"\(got Tensor\)"),
         (fail, {}, TypeError, r"'funcs' must be a list of functions \(got function\)"),
@@ -646,6 +648,7 @@ def test_names_of_what_is_compiled() -> None:
     assert get_func_name(torch.compile(GCN(), backend="eager")) == "GCN (compiled)"
     assert get_func_name(compiled) == "fail (compiled)"
     assert get_func_name(functools.partial(compiled, 1)) == "fail (compiled)(1)"
+    assert get_func_name(torch.compiler.disable(fail)) == "fail"
 
 
 def test_names_equal_the_reference_where_it_tells_them_apart(reference: Any) -> None:
@@ -679,6 +682,9 @@ def test_given_names_are_kept_as_they_are(capsys: pytest.CaptureFixture[str]) ->
     results = benchmark([fail_not, fail_not], X, num_steps=1, func_names=["007", "007"])
     assert [result.name for result in results] == ["007", "007"]
     assert capsys.readouterr().out.count("| 007    |") == 2
+    by_size = {16: fail_not, 32: fail_not}
+    results = benchmark(by_size.values(), X, num_steps=1, func_names=by_size.keys())
+    assert [result.name for result in results] == ["16", "32"]
 
 
 def fail_not(x: Tensor) -> Tensor:

@@ -168,6 +168,27 @@ def test_rank_in_the_name(name: str, named: str, monkeypatch: pytest.MonkeyPatch
     assert ranked(name) == Path(name)
 
 
+@pytest.mark.parametrize(
+    ("rank", "size", "named"),
+    [
+        ("1", "2", "timeline-rank1.json"),
+        ("0", "1", "timeline.json"),
+        ("2", "2", "timeline.json"),
+        ("-1", "2", "timeline.json"),
+        ("1", "", "timeline.json"),
+        ("one", "two", "timeline.json"),
+    ],
+)
+def test_without_a_process_group_the_rank_is_torchruns(
+    rank: str, size: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", size)
+    assert ranked("timeline.json") == Path(named)
+    become_rank(monkeypatch, 3, 4)
+    assert ranked("timeline.json") == Path("timeline-rank3.json")
+
+
 def test_no_distributed_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: 1 / 0)

@@ -7,7 +7,9 @@ import contextlib
 import gzip
 import inspect
 import json
+import math
 import os
+import signal
 import sys
 import threading
 import time
@@ -58,8 +60,8 @@ def test_silent(fake_clock: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(("divisor", "duration"), [(0, 6.0), (1, 6.0), (4, 1.5)])
-def test_average(fake_clock: Any, divisor: int, duration: float) -> None:
+@pytest.mark.parametrize(("divisor", "duration"), [(0, 6.0), (1, 6.0), (4, 1.5), (2.5, 2.4)])
+def test_average(fake_clock: Any, divisor: float, duration: float) -> None:
     with timeit(log=False, avg_time_divisor=divisor) as timer:
         fake_clock.advance(6.0)
     assert timer.duration == duration
@@ -169,6 +171,23 @@ def test_reset_inside_a_decorated_function(fake_clock: Any) -> None:
     assert timer.laps == (1.0, 2.0)
 
 
+def test_a_subclass_acts_at_each_call_of_a_decorated_function(fake_clock: Any) -> None:
+    class Logged(timeit):
+        def __exit__(self, *exc_info: object) -> None:
+            super().__exit__(*exc_info)
+            log.append(self.duration)
+
+    log: list[float] = []
+
+    @Logged(log=False)
+    def step(seconds: float) -> None:
+        fake_clock.advance(seconds)
+
+    step(1.0)
+    step(2.0)
+    assert log == [1.0, 2.0]
+
+
 def test_threads_have_starts_of_their_own(fake_clock: Any) -> None:
     timer = timeit(log=False)
     inside, leave = threading.Event(), threading.Event()
@@ -215,7 +234,9 @@ def test_async_with(fake_clock: Any) -> None:
     ("divisor", "error", "message"),
     [
         (-1, ValueError, "avg_time_divisor=-1 is negative; give the number of iterations"),
-        (2.5, TypeError, "avg_time_divisor=2.5 is a float, not an integer"),
+        (math.nan, ValueError, "avg_time_divisor=nan is not finite"),
+        (math.inf, ValueError, "avg_time_divisor=inf is not finite"),
+        (2j, TypeError, "avg_time_divisor=2j is a complex, not a number"),
         (True, TypeError, "avg_time_divisor=True is a bool"),
         ("3", TypeError, "avg_time_divisor='3' is a str"),
         (None, TypeError, "avg_time_divisor=None is a NoneType"),
@@ -669,6 +690,47 @@ def test_cpu_peak_is_exact(model: torch.nn.Module) -> None:
     assert step(model, kept)[1].max_allocated_cpu == 7.0
 
 
+def test_the_resident_memory_is_that_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    resident = [100 * 2**20]
+
+    def read(session: Any) -> Any:
+        resident[0] = 900 * 2**20  # what the events take
+        return events(session)
+
+    events = door._events.Session.events
+    monkeypatch.setattr(door._events.Session, "events", read)
+    monkeypatch.setattr(door, "_max_rss", lambda: resident[0])
+    _, stats = profileit()(work)()
+    assert (stats.max_rss, resident[0]) == (100.0, 900 * 2**20)
+
+
+@pytest.mark.parametrize("tool", [torch_profile, profileit])
+@pytest.mark.parametrize("when", ["__enter__", "__exit__"])
+def test_ctrl_c_while_a_session_starts_or_ends_leaves_none(
+    tool: Any, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)  # where Python would handle it
+        return method(*arguments)
+
+    owner: Any = torch.profiler.profile
+    if tool is profileit:
+        owner, when = door._events.Session, {"__enter__": "start", "__exit__": "stop"}[when]
+    method = getattr(owner, when)
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, when, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                tool()(work)()
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    with torch_profile(export_chrome_trace=False) as prof:
+        work()
+    assert prof.key_averages()
+
+
 def test_cpu_peak_counts_the_backward_pass() -> None:
     x = torch.ones(MIB // 4, requires_grad=True)  # one MiB
 
@@ -921,9 +983,10 @@ def test_bad_csv_arguments(arguments: dict[str, Any], message: str) -> None:
         pytest.fail("the block ran")
 
 
-def test_bench_csv_is_left_alone() -> None:
+@pytest.mark.parametrize("write_csv", ["bench", "", None])
+def test_csv_is_left_alone_unless_asked_for(write_csv: str | None) -> None:
     columns: dict[str, list[Any]] = {}
-    with torch_profile(export_chrome_trace=False, csv_data=columns, write_csv="bench"):
+    with torch_profile(export_chrome_trace=False, csv_data=columns, write_csv=write_csv):
         work()
     assert columns == {}
 

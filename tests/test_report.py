@@ -414,6 +414,7 @@ def test_other_files_are_skipped_with_the_reason(tmp_path):
     (tmp_path / "trace.json").write_bytes(b'{"schemaVersion": 1, "traceEvents": [\xff')
     (tmp_path / "report.html").touch()
     (tmp_path / "folder.json").mkdir()
+    (tmp_path / ".3fa9.json").write_text('{"schema": "gnnprof.profile/1", "mod')  # being written
     read, skipped = read_folder(tmp_path)
     assert [entry.rank for entry in read] == [0, 1, 2]
     assert {entry.file: entry.reason for entry in skipped} == {
@@ -501,6 +502,16 @@ def test_the_command_prints_the_table_and_writes_page_and_rows(folder, capsys):
         json.dumps([entry.to_dict() for entry in merge_rows(three_ranks())])
     )
     assert "Spread over the ranks" in (folder / "report.html").read_text()
+
+
+def test_a_reader_that_stops_early_loses_no_file(folder):
+    words = [sys.executable, "-m", "gnnprof", "report", "run", "--json", "merged.json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        command.stdout.close()  # before anything was printed
+        assert command.stderr.read() == b""
+        assert command.wait(60) == 0
+    assert Path("merged.json").exists()
+    assert (folder / "report.html").exists()
 
 
 def test_an_earlier_page_is_kept_unless_told(folder, capsys):
@@ -625,7 +636,6 @@ torch.multiprocessing.start_processes(run, sys.argv[1:], nprocs=2, start_method=
 def two_ranks(tmp_path_factory):
     """Folder with what two processes under DistributedDataParallel wrote; rank 1 is slow."""
     folder = tmp_path_factory.mktemp("run") / "profiles"
-    folder.mkdir()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])

@@ -280,6 +280,47 @@ def test_ctrl_c_waits_until_the_hooks_are_in_order():
         signal.signal(signal.SIGINT, earlier)
 
 
+def test_ctrl_c_ends_a_forward_that_is_repeated_to_be_counted():
+    class Interrupts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            if self.calls == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+                pytest.fail("went on")
+            return x * 2
+
+    model = Interrupts()
+    before = module_state(model)
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), Profiler(model, counts=True) as prof:
+            model(X)
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    assert row_of(prof, "").calls == 1
+    model.calls = 0
+    assert module_state(model) == before
+
+
+def test_ctrl_c_is_not_lost_where_the_block_raises():
+    def interrupted() -> None:
+        with interrupts_deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+            raise ValueError
+
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            interrupted()
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    assert isinstance(caught.value.__context__, ValueError)
+
+
 def test_replicas_of_data_parallel_are_attributed_to_the_model_s_own_rows():
     # What nn.DataParallel does on several GPUs, step by step: copies of the modules, a thread each.
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))

@@ -249,7 +249,7 @@ def _leave_other_ranks_alone(model: nn.Module) -> None:
     """Let data-parallel modules only call what they wrap, until `modules_kept` undoes it."""
     for module in model.modules():
         if isinstance(module, nn.parallel.DistributedDataParallel):
-            module.forward = module.module.__call__
+            module.forward = module.module.__call__  # type: ignore[method-assign]
 
 
 @contextmanager

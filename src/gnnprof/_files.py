@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
+from gnnprof._process import this_process
 
 
 def write_atomically(
@@ -50,7 +50,7 @@ def write_atomically(
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, overwrite: bool = False) -> Path:
-    """Write a text as UTF-8; under torch.distributed with the rank in the file's name.
+    """Write a text as UTF-8; where several processes run, with the rank in the file's name.
 
     Args:
         path: Where the file shall be.
@@ -114,13 +114,11 @@ def ranked(path: str | os.PathLike[str]) -> Path:
         ``timeline-rank1.json`` for ``timeline.json`` on rank 1 of several, otherwise `path`.
     """
     path = Path(path)
-    distributed = torch.distributed
-    if not distributed.is_available() or not distributed.is_initialized():
-        return path
-    if distributed.get_world_size() == 1:
+    process = this_process()
+    if process.world_size == 1:
         return path
     stem, suffix = _split_suffix(path)
-    return path.with_name(f"{stem}-rank{distributed.get_rank()}{suffix}")
+    return path.with_name(f"{stem}-rank{process.rank}{suffix}")
 
 
 def set_aside(path: str | os.PathLike[str]) -> Path | None:

@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Handle a SIGINT that arrives within the block right after it.
+    """Handle a SIGINT that arrives within the block right after it, also if the block raises.
 
     Only the main thread receives signals, and only a handler in Python can be put off; elsewhere
     the block just runs.
@@ -26,5 +26,5 @@ def interrupts_deferred() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, earlier)
-    if arrived:
-        earlier(*arrived[0])
+        if arrived:
+            earlier(*arrived[0])

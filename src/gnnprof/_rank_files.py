@@ -70,7 +70,7 @@ def read_folder(folder: Path) -> tuple[list[RankProfile], list[Skipped]]:
     """Read every profile in a folder; other files are skipped.
 
     Args:
-        folder: Not searched below its first level.
+        folder: Not searched below its first level; hidden files do not count.
 
     Returns:
         The profiles in the order of their ranks, and what was skipped.
@@ -81,7 +81,8 @@ def read_folder(folder: Path) -> tuple[list[RankProfile], list[Skipped]]:
         OSError: If there is no such folder, or a file cannot be opened.
     """
     profiles, skipped = [], []
-    for file in sorted(folder.iterdir()):
+    visible = [file for file in folder.iterdir() if not file.name.startswith(".")]
+    for file in sorted(visible):  # the others are being written
         if file.suffix != ".json":
             skipped.append(Skipped(file.name, "no .json file"))
         elif not _is_profile(file):

@@ -151,18 +151,23 @@ class Recorder:
             self._placed = undo.pop_all()
 
     def stop(self, *, failed: bool) -> None:
-        """Stop recording and take the markers away; then count, if that was asked for.
+        """Stop recording and take the markers away.
 
         Args:
             failed: Whether the block raised: then no forward is repeated.
         """
+        if failed:
+            self._catcher = None
         with self._placed:
             self.markers.close_all()
             if self._running is not None:
                 self._end_session()
-        if self._catcher and not failed:
-            self.counted = self._catcher.count(self._selected)
-        self._catcher = None
+
+    def count(self) -> None:
+        """Repeat a forward to count its work, if that was asked for and the block did not raise."""
+        catcher, self._catcher = self._catcher, None
+        if catcher:
+            self.counted = catcher.count(self._selected)
 
     def settle(self) -> Attribution:
         """Fold what is left and return the sums."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -55,8 +56,11 @@ def main(arguments: Sequence[str]) -> int:
         The exit status: 0, or 1 if there is nothing to report, which is said on stderr.
     """
     try:
-        for text in report(_settings(arguments)):
-            sys.stdout.write(text)
+        texts = list(report(_settings(arguments)))  # a reader that stops early loses no file
+        sys.stdout.writelines(texts)
+        sys.stdout.flush()
+    except BrokenPipeError:  # `gnnprof report DIR | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
     except (UnreadableProfileError, DifferentRunsError, OSError) as error:
         sys.stderr.write(f"gnnprof report: {error}\n")
         return 1

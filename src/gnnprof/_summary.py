@@ -9,6 +9,7 @@ import torch
 
 from gnnprof import _device
 from gnnprof._attribution import RowKey
+from gnnprof._process import this_process
 from gnnprof._recorder import Recorder
 from gnnprof._tables import format_bytes, format_time
 
@@ -31,7 +32,7 @@ def summary_of(
     return {
         "schema": SCHEMA,
         "model": model,
-        **_process(),
+        **this_process()._asdict(),  # what `gnnprof report` merges by
         "accelerator": accelerator,
         "steps": recorder.steps,
         "total_time": recorder.attribution.whole_ns * 1e-9,
@@ -70,14 +71,6 @@ def footer_of(
     if limits:
         yield _limits_line(limits)
     yield from recorder.unmeasured()
-
-
-def _process() -> dict[str, int]:
-    """Which of how many processes this is: what `gnnprof report` merges by."""
-    group = torch.distributed
-    if not group.is_available() or not group.is_initialized():
-        return {"rank": 0, "world_size": 1}
-    return {"rank": group.get_rank(), "world_size": group.get_world_size()}
 
 
 def _peaks(recorder: Recorder, model: str) -> Iterator[tuple[str, Any]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from contextvars import ContextVar
+from numbers import Real
 from typing import Any, SupportsIndex, TypeVar, cast
 
 from gnnprof import _device, _wrapping
@@ -32,19 +34,19 @@ class timeit:
     Args:
         log: Whether to print each duration.
         avg_time_divisor: If greater than 1, the number each duration is divided by: the
-            iterations of a loop inside, for a time per iteration.
+            iterations of a loop inside, for a time per iteration. It need not be whole.
 
     Attributes:
         duration: Seconds of the last finished lap. Does not exist before the first one.
 
     Raises:
-        TypeError: If `avg_time_divisor` is not an integer.
-        ValueError: If `avg_time_divisor` is negative.
+        TypeError: If `avg_time_divisor` is not a number.
+        ValueError: If `avg_time_divisor` is negative or not finite.
     """
 
     duration: float
 
-    def __init__(self, log: bool = True, avg_time_divisor: int = 0) -> None:
+    def __init__(self, log: bool = True, avg_time_divisor: float = 0) -> None:
         if callable(log):
             raise TypeError(f"log={log!r}; decorate with @timeit(), with parentheses")
         self.log = log
@@ -73,7 +75,10 @@ class timeit:
 
     def __call__(self, func: _Decorated) -> _Decorated:
         """Decorate a function: each call of it is a lap."""
-        timed = _wrapping.wrap(func, lambda _args, _kwargs: _Call(self), lambda out, _lap: out)
+        lap_of_call = _Call if _enters_as_timeit(type(self)) else _CallOfSubclass
+        timed = _wrapping.wrap(
+            func, lambda _args, _kwargs: lap_of_call(self), lambda out, _lap: out
+        )
         return cast("_Decorated", timed)
 
     def reset(self) -> None:
@@ -175,14 +180,32 @@ class _Call:
         self._timer._end(self._lap)
 
 
-def _checked_divisor(divisor: Any) -> int:
+class _CallOfSubclass:
+    """The lap of one call, where a subclass does something of its own around it."""
+
+    def __init__(self, timer: timeit) -> None:
+        self._timer = timer
+
+    def __enter__(self) -> None:
+        self._timer.__enter__()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._timer.__exit__(*exc_info)
+
+
+def _enters_as_timeit(kind: type[timeit]) -> bool:
+    return kind.__enter__ is timeit.__enter__ and kind.__exit__ is timeit.__exit__
+
+
+def _checked_divisor(divisor: Any) -> float:
     if type(divisor) is int and divisor >= 0:  # nearly always: a timer costs three microseconds
         return divisor
     allowed = "give the number of iterations in the block, or 0 for none"
-    if isinstance(divisor, bool) or not isinstance(divisor, (int, SupportsIndex)):
+    if isinstance(divisor, bool) or not isinstance(divisor, (Real, SupportsIndex)):
         kind = type(divisor).__name__
-        raise TypeError(f"avg_time_divisor={divisor!r} is a {kind}, not an integer; {allowed}")
-    number = operator.index(divisor)
-    if number < 0:
-        raise ValueError(f"avg_time_divisor={number} is negative; {allowed}")
+        raise TypeError(f"avg_time_divisor={divisor!r} is a {kind}, not a number; {allowed}")
+    number = float(divisor) if isinstance(divisor, Real) else operator.index(divisor)
+    if number < 0 or not math.isfinite(number):
+        fault = "negative" if number < 0 else "not finite"
+        raise ValueError(f"avg_time_divisor={divisor!r} is {fault}; {allowed}")
     return number

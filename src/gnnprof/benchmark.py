@@ -39,7 +39,7 @@ def benchmark(
     funcs: Sequence[Callable[..., Any]],
     args: Arguments,
     num_steps: int,
-    func_names: Sequence[str] | None = None,
+    func_names: Iterable[object] | None = None,
     num_warmups: int = 10,
     backward: bool = False,
     per_step: bool = False,
@@ -65,7 +65,8 @@ def benchmark(
             tensors among them, at any depth, reach the function detached, and under `backward`
             requiring grad.
         num_steps: Measured steps of each function.
-        func_names: Names for the table; by default from `get_func_name`, made distinct.
+        func_names: Names for the table, taken as text; by default from `get_func_name`, made
+            distinct.
         num_warmups: Steps before those, not measured. They take in compilation and first-use
             costs.
         backward: Time the backward pass as well.
@@ -168,7 +169,7 @@ class _Candidate:
 
 
 def _candidates(
-    funcs: Iterable[Callable[..., Any]], args: Arguments, names: Sequence[str] | None
+    funcs: Iterable[Callable[..., Any]], args: Arguments, func_names: Iterable[object] | None
 ) -> list[_Candidate]:
     """Pair functions with names and arguments, and refuse what cannot be measured."""
     if not isinstance(funcs, Iterable):
@@ -179,10 +180,12 @@ def _candidates(
     funcs = list(funcs)
     for func in funcs:
         _refuse_unmeasurable(func)
-    if names is None:
+    if func_names is None:
         names = _distinct_names(funcs)
-    elif not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"func_names={names!r}; give a list of strings, one for each function")
+    elif isinstance(func_names, str) or not isinstance(func_names, Iterable):
+        raise TypeError(f"func_names={func_names!r}; give a list of names, one for each function")
+    else:
+        names = [str(name) for name in func_names]
     if len(funcs) != len(names):
         raise ValueError(
             f"Length of 'funcs' (got {len(funcs)}) and 'func_names' (got {len(names)}) must be "
@@ -257,7 +260,10 @@ def _compiled_callable(func: Callable[..., Any]) -> Callable[..., Any] | None:
         inner = func._modules.get("_orig_mod")
     else:
         # Looked up in the instance: a mock would make up the attribute.
-        inner = getattr(func, "__dict__", {}).get("_torchdynamo_orig_callable")
+        attributes = getattr(func, "__dict__", {})
+        inner = attributes.get("_torchdynamo_orig_callable")
+        if attributes.get("_torchdynamo_disable"):  # torch.compiler.disable leaves it as well
+            return None
     return inner
 
 

@@ -19,6 +19,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from gnnprof import _device, _events, _wrapping
+from gnnprof._interrupts import interrupts_deferred
 from gnnprof._stats import (
     CPUStats,
     CPUStatsSummary,
@@ -313,19 +314,29 @@ def _larger(last: int | None, records: Sequence[dict[str, int]], key: str) -> in
 
 class _CPUMeasurement(_Measurement):
     def __enter__(self) -> _Measurement:
-        self._session = _memory_session()
-        return super().__enter__()
+        with ExitStack() as undo:
+            with interrupts_deferred():
+                self._session = _memory_session()
+                undo.callback(self._stop)
+            super().__enter__()
+            undo.pop_all()
+        return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
             super().__exit__(kind, *rest)
         finally:
+            self._highest_rss = _max_rss()  # before the events of the session are read
+            self._stop()
+
+    def _stop(self) -> None:
+        with interrupts_deferred():
             if self._session is not None:
                 self._session.stop()
 
     def stats(self) -> CPUStats:
         allocated = None if self._session is None else _peak_of(self._session.events().memory)
-        return CPUStats(self.time, _mib(allocated), _mib(_max_rss()))
+        return CPUStats(self.time, _mib(allocated), _mib(self._highest_rss))
 
 
 def _memory_session() -> _events.Session | None:
@@ -459,15 +470,21 @@ def xpu_profile(export_chrome_trace: bool | str | os.PathLike[str] = True) -> It
 @contextmanager
 def _session(what: str, activities: list[ProfilerActivity]) -> Iterator[profile]:
     prof = profile(activities=activities)
+
+    def stop(*exc_info: Any) -> None:
+        with interrupts_deferred():  # torn apart, torch would take the session for a running one
+            prof.__exit__(*exc_info)  # type: ignore[no-untyped-call]
+
     with ExitStack() as undo:
-        with _events.starting_session(what):
-            undo.enter_context(prof)
+        with interrupts_deferred(), _events.starting_session(what):
+            prof.__enter__()  # type: ignore[no-untyped-call]
+            undo.push(stop)
         yield prof
         _device.synchronize()  # torch waits for the current device only
 
 
 def _check_csv(csv_data: object, write_csv: object) -> None:
-    if write_csv not in (None, "prof", "bench"):
+    if write_csv not in (None, "", "prof", "bench"):
         raise ValueError(
             f"write_csv={write_csv!r}; give 'prof' to append the costliest ops to csv_data, or "
             "'bench' or None not to"

@@ -196,6 +196,7 @@ class Profiler:
         with interrupts_deferred():
             self._recording = False
             self._recorder.stop(failed=exc_type is not None)
+        self._recorder.count()  # a forward of the model, which Ctrl-C may end
 
     def measure_overhead(self, step: Callable[[], object], *, rounds: int = 5) -> float:
         """Measure how much longer a step takes under this profiler, with the same options.
