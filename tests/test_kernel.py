@@ -105,6 +105,22 @@ def test_every_parameter_learns_at_any_depth(name, layers):
     assert [key for key in lazy if not (name == "ASAP" and key.endswith("select.weight"))] == []
 
 
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GIN0", "GIN", "GIN0WithJK", "GINWithJK"])
+def test_flat_networks_read_the_mean_of_the_nodes_out(name):
+    one, net = graph(12, seed=4), network(name)
+    edges = torch.cat([one.edge_index, one.edge_index + 12], dim=1)
+    twice = Data(
+        x=one.x.repeat(2, 1), edge_index=edges, y=one.y
+    )  # its sum is another, not its mean
+    with torch.no_grad():
+        first, second = (call_on_graphs(net, Batch.from_data_list([x])) for x in (one, twice))
+    assert torch.allclose(first, second, atol=1e-5)
+
+
+def test_asap_drops_none_of_its_attention():
+    assert [pool.dropout for pool in network("ASAP", layers=5).pools] == [0.0, 0.0]
+
+
 def test_jumping_knowledge_sees_the_output_of_every_layer():
     for name in ("GCN", "GraphSAGE", "GIN", "GIN0"):
         assert network(f"{name}WithJK").head.lin1.in_features == 3 * 8
@@ -404,7 +420,7 @@ def test_training_tells_rings_by_their_features_from_others():
     torch.manual_seed(0)
     learner = Classifier(NETWORKS["GIN"](GraphShape(4, 2, (8,)), 2, 8), call_on_graphs, CPU)
     loaders = Loaders(DataLoader(graphs[:30], 10, shuffle=True), None, DataLoader(graphs[30:], 10))
-    assert fit(learner, loaders, Plan(20, lr=0.01))[-1].test.accuracy >= 0.9
+    assert fit(learner, loaders, Plan(40, lr=0.01))[-1].test.accuracy >= 0.9
 
 
 # --- statistics ----------------------------------------------------------------------------------

@@ -502,6 +502,23 @@ def test_an_evaluation_does_not_depend_on_what_else_is_in_the_batch(name):
     assert not torch.allclose(both[0], both[1], atol=1e-6)
 
 
+# The sizes of the layers of PyG's benchmark/points, in their order: [out, in] of each matrix.
+EDGE_CNN = [
+    *[(64, 6), (64, 64), (64, 64)],
+    *[(128, 128), (128, 128), (256, 128)],
+    *[(512, 256), (256, 512), (256, 256), (10, 256)],
+]
+MPNN = [(25, 3), (64, 25), (64, 1), (25, 3), (64 * 64, 25), (64, 64), (25, 3), (64 * 128, 25)]
+MPNN += [(128, 64), (256, 128), (256, 256), (10, 256)]
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("edge_cnn", EDGE_CNN), ("mpnn", MPNN)])
+def test_the_layers_have_the_sizes_of_torch_geometrics_benchmark(name, sizes):
+    net = script(name).Net(10)
+    found = [tuple(layer.weight.shape) for layer in net.modules() if hasattr(layer, "weight")]
+    assert found == sizes
+
+
 def test_inference_is_timed_and_profiled(capsys):
     result = script("edge_cnn").main([*SMOKE, "--inference", "--profile", "--num_points", "64"])
     assert result.epochs == ()

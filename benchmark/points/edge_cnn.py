@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,19 +21,22 @@ from benchmark.points.train_eval import run_script
 NEIGHBOURS = 20
 
 
+def mlp(*sizes: int) -> nn.Sequential:
+    """Return linear layers, each with ReLU behind it."""
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(sizes):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
 class Net(nn.Module):
     """Two edge convolutions, the maximum over the cloud, and three layers."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
-        edge_nn = nn.Sequential(
-            *(nn.Linear(2 * 3, 64), nn.ReLU()),
-            *(nn.Linear(64, 64), nn.ReLU()),
-            *(nn.Linear(64, 64), nn.ReLU()),
-        )
-        self.conv1 = DynamicEdgeConv(edge_nn, NEIGHBOURS)
-        self.conv2 = DynamicEdgeConv(nn.Sequential(nn.Linear(2 * 64, 128), nn.ReLU()), NEIGHBOURS)
-        self.lin0 = nn.Linear(128, 512)
+        self.conv1 = DynamicEdgeConv(mlp(2 * 3, 64, 64, 64), NEIGHBOURS)
+        self.conv2 = DynamicEdgeConv(mlp(2 * 64, 128, 128, 256), NEIGHBOURS)
+        self.lin0 = nn.Linear(256, 512)
         self.lin1 = nn.Linear(512, 256)
         self.lin2 = nn.Linear(256, 256)
         self.lin3 = nn.Linear(256, num_classes)
@@ -52,7 +56,7 @@ class Net(nn.Module):
 def main(argv: Sequence[str] | None = None) -> PointsResult:
     """Run the script with the given arguments, by default those of the process."""
     return run_script(
-        "EdgeCNN", Net, points_parser(__doc__, epochs=10, batch_size=8, scale=0.05), argv
+        "EdgeCNN", Net, points_parser(__doc__, epochs=10, batch_size=8, scale=0.03), argv
     )
 
 

@@ -89,7 +89,7 @@ class ASAP(PoolingNet):
 
     def pool(self, hidden: int) -> nn.Module:
         """Return one pooling."""
-        return ASAPooling(hidden, KEPT, dropout=0.1)  # type: ignore[no-any-return]
+        return ASAPooling(hidden, KEPT)  # type: ignore[no-any-return]
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, size: int) -> Tensor:
         """Return log-probabilities [B, C]."""
