@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import math
 import subprocess
@@ -249,6 +250,17 @@ def fake_library() -> SimpleNamespace:
 
 
 @pytest.mark.usefixtures("which")
+def test_the_search_can_be_imported_under_torch_2_6(monkeypatch):
+    def disable(fn: object, recursive: bool = True) -> object:  # the signature of torch 2.6 and 2.7
+        return fn
+
+    monkeypatch.setattr(torch.compiler, "disable", disable)
+    spec = importlib.util.spec_from_file_location(spatial.__name__, spatial.__file__)
+    again = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(again)
+    assert as_pairs(again.knn(torch.zeros(1, 2), torch.zeros(1, 2), 1)) == [(0, 0)]
+
+
 def test_without_a_library_the_search_is_here(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_cluster", None)
     monkeypatch.setattr(torch_geometric.typing, "WITH_KNN", False, raising=False)

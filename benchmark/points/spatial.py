@@ -63,9 +63,8 @@ def spatial_library() -> SpatialLibrary:
 def _outside_of_graphs(function: Callable[_P, Tensor]) -> Callable[_P, Tensor]:
     """Run without gradients, and keep Dynamo from unrolling the loops into its graphs."""
     disable: Any = torch.compiler.disable
-    wrapped: Callable[_P, Tensor] = disable(
-        torch.no_grad()(function), reason="neighbour search is not traced"
-    )
+    # No `reason=`, which torch 2.6 and 2.7 do not take.
+    wrapped: Callable[_P, Tensor] = disable(torch.no_grad()(function))
     return wrapped
 
 
