@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +115,35 @@ def data_is_missing(
     return FileNotFoundError(
         f"dataset={request.name} is real data that is not on this machine ({where}): {advice}."
     )
+
+
+def check_raw_files(
+    request: DataRequest, folder: str, names: Iterable[str], layout: str, stand_in: str
+) -> Path:
+    """Return the root, after a look whether all raw files are below it or may be fetched.
+
+    The loaders of PyG and OGB fetch the whole set where one name is missing, and some clear the
+    raw folder first. So they are not called unless every name is there or it was asked for.
+
+    Args:
+        request: What is wanted.
+        folder: Of the set, below the root; the raw files are in `raw` within.
+        names: Of the files and folders that the loader looks for.
+        layout: What the root has to hold, for the error.
+        stand_in: A generated set of that shape, for the error.
+
+    Raises:
+        FileNotFoundError: If there is no root, or a name is missing and may not be downloaded.
+    """
+    if request.root is None:
+        raise data_is_missing(request, None, layout, stand_in)
+    paths = (request.root / folder / "raw" / name for name in names)
+    missing = next((path for path in paths if not path.exists()), None)
+    if missing is not None:
+        if not request.download:
+            raise data_is_missing(request, missing, layout, stand_in)
+        print(f"Downloading {request.name} into {request.root} ...", file=sys.stderr)
+    return request.root
 
 
 def download_failed(

@@ -24,6 +24,7 @@ from torch_geometric.transforms import NormalizeFeatures
 
 from benchmark.data_request import (
     DataRequest,
+    check_raw_files,
     check_request,
     data_is_missing,
     download_failed,
@@ -281,15 +282,11 @@ def _download(request: DataRequest) -> None:
 
 def _load_reddit(request: DataRequest) -> Data:
     """Return Reddit as PyG's loader gives it; the loader keeps its result in `root/Reddit`."""
-    folder = None if request.root is None else request.root / "Reddit"
-    files = [] if folder is None else [folder / "raw" / name for name in REDDIT_FILES]
-    missing = [file for file in files if not file.is_file()]
-    if folder is None or (missing and not request.download):
-        first = missing[0] if missing else None
-        raise data_is_missing(request, first, "Reddit/raw/reddit_*.npz", "reddit-like")
+    layout = "Reddit/raw/reddit_*.npz"
+    root = check_raw_files(request, "Reddit", REDDIT_FILES, layout, "reddit-like")
     _require_scipy("Reddit")
     try:
-        return Reddit(str(folder))[0]
+        return Reddit(str(root / "Reddit"))[0]
     except OSError as error:
         raise download_failed(request, error, "reddit-like") from error
 

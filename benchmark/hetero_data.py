@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -16,9 +15,9 @@ from torch_geometric.utils import scatter
 
 from benchmark.data_request import (
     DataRequest,
+    check_raw_files,
     check_request,
     content_hash,
-    data_is_missing,
     download_failed,
     timed,
 )
@@ -51,6 +50,8 @@ LEAST_PER_CLASS = 8  # papers, and nodes of a group of another type
 DEFAULT_SCALE = 0.01
 
 STAND_IN = "mag-like"
+MAG_FILES = ("node-feat", "node-label", "relations", "split", "num-node-dict.csv.gz")
+"""What PyG's OGB_MAG looks for in its raw folder."""
 HETERO_NAMES = ("ogbn-mag", STAND_IN)
 
 
@@ -273,14 +274,9 @@ def _mean(x: Tensor, source: Tensor, target: Tensor, num_targets: int) -> Tensor
 
 
 def _load_mag(request: DataRequest) -> HeteroData:
-    folder = None if request.root is None else request.root / "mag"
-    found = folder is not None and any((folder / part).is_dir() for part in ("raw", "processed"))
-    if request.root is None or not (found or request.download):
-        missing = None if folder is None else folder / "raw"
-        raise data_is_missing(request, missing, "mag/raw as PyG's OGB_MAG lays it out", STAND_IN)
-    if not found:
-        print(f"Downloading {request.name} into {request.root} ...", file=sys.stderr)
+    layout = "mag/raw as PyG's OGB_MAG lays it out"
+    root = check_raw_files(request, "mag", MAG_FILES, layout, STAND_IN)
     try:
-        return OGB_MAG(str(request.root))[0]
+        return OGB_MAG(str(root))[0]
     except OSError as error:
         raise download_failed(request, error, STAND_IN) from error

@@ -12,7 +12,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +20,17 @@ import torch
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
-from benchmark.data_request import DataRequest, data_is_missing, download_failed
+from benchmark.data_request import DataRequest, check_raw_files, download_failed
+
+_GRAPH_FILES = ("edge.csv.gz", "node-feat.csv.gz")
+RAW_FILES = {
+    "ogbn-arxiv": _GRAPH_FILES,
+    "ogbn-products": _GRAPH_FILES,
+    "ogbl-collab": _GRAPH_FILES,
+    "ogbl-citation2": _GRAPH_FILES,
+    "ogbl-biokg": ("num-node-dict.csv.gz", "triplet-type-list.csv.gz"),
+}
+"""By set: the files in `raw` without which OGB's loaders (of version 1.3.6) download it."""
 
 
 def ogb_version() -> str | None:
@@ -69,7 +78,7 @@ def load_ogb(request: DataRequest, stand_in: str) -> Any:
     """Return OGB's PyG data set: indexable, with `get_idx_split` or `get_edge_split`.
 
     Args:
-        request: Its name begins with 'ogbn-' or 'ogbl-'.
+        request: Its name is one of `RAW_FILES`.
         stand_in: The generated set of that shape, for the error.
 
     Raises:
@@ -78,30 +87,22 @@ def load_ogb(request: DataRequest, stand_in: str) -> Any:
         ConnectionError: If the download fails.
     """
     folder = request.name.replace("-", "_")
-    path = None if request.root is None else request.root / folder
-    if path is None or not _is_filled(path):
-        if request.root is None or not request.download:
-            missing = None if path is None else path / "raw"
-            raise data_is_missing(request, missing, f"{folder}/raw as OGB lays it out", stand_in)
-        print(f"Downloading {request.name} into {request.root} ...", file=sys.stderr)
+    names = RAW_FILES[request.name]
+    root = check_raw_files(request, folder, names, f"{folder}/raw as OGB lays it out", stand_in)
     kind = "nodeproppred" if request.name.startswith("ogbn-") else "linkproppred"
     module = import_ogb(kind)
     loader = module.PygNodePropPredDataset if kind[0] == "n" else module.PygLinkPropPredDataset
     try:
         with _pickles_of_ogb(), warnings.catch_warnings(), redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")  # pandas and numpy speak of OGB's own calls
-            return loader(name=request.name, root=str(request.root))
+            return loader(name=request.name, root=str(root))
     except EOFError:  # it asks whether to update or download, and there is nobody to answer
         raise FileNotFoundError(
-            f"dataset={request.name} in {path} is not what this version of OGB expects, or so "
-            "large that OGB asks before it downloads; load it once in a terminal."
+            f"dataset={request.name} in {root / folder} is not what this version of OGB "
+            "expects, or so large that OGB asks before it downloads; load it once in a terminal."
         ) from None
     except OSError as error:
         raise download_failed(request, error, stand_in) from error
-
-
-def _is_filled(path: Path) -> bool:
-    return any((path / part).is_dir() for part in ("raw", "processed"))
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,9 +15,9 @@ from torch_geometric.transforms import Compose, NormalizeScale, SamplePoints
 
 from benchmark.data_request import (
     DataRequest,
+    check_raw_files,
     check_request,
     content_hash,
-    data_is_missing,
     download_failed,
 )
 from benchmark.planted import FloatArray, IntArray
@@ -33,6 +32,11 @@ JITTER = 0.01  # standard deviation of the noise on each coordinate, before the 
 STEP = 1 << 16  # points lie on a grid of this many steps per unit, so that sums are exact
 
 STAND_IN = "modelnet-like"
+MODELNET_CLASSES = (
+    *("bathtub", "bed", "chair", "desk", "dresser", "monitor"),
+    *("night_stand", "sofa", "table", "toilet"),
+)
+"""The folders that PyG's ModelNet looks for in its raw folder, for either set."""
 REAL_NAMES = ("ModelNet10", "ModelNet40")
 POINT_SET_NAMES = (*REAL_NAMES, STAND_IN)
 
@@ -236,13 +240,9 @@ def _sample_meshes(
     request: DataRequest, num_points: int, normals: bool
 ) -> tuple[list[Data], list[Data], tuple[str, ...]]:
     """Return clouds drawn from real meshes, uniformly by area, after PyG's normalisation."""
-    folder = None if request.root is None else request.root / request.name
-    if folder is None or not (_class_names(folder) or request.download):
-        missing = None if folder is None else folder / "raw"
-        layout = f"{request.name}/raw/CLASS/train and test/*.off"
-        raise data_is_missing(request, missing, layout, STAND_IN)
-    if not _class_names(folder):
-        print(f"Downloading {request.name} into {request.root} ...", file=sys.stderr)
+    layout = f"{request.name}/raw/CLASS/train and test/*.off"
+    root = check_raw_files(request, request.name, MODELNET_CLASSES, layout, STAND_IN)
+    folder = root / request.name
     kind = request.name.removeprefix("ModelNet")
     draw = Compose([SamplePoints(num_points, include_normals=normals)])
     try:

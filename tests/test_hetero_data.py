@@ -12,6 +12,7 @@ from benchmark.hetero_data import (
     FIELD,
     HAS_TOPIC,
     INSTITUTION,
+    MAG_FILES,
     PAPER,
     WRITES,
     HeteroDataset,
@@ -132,9 +133,8 @@ def test_the_default_scale_is_small_and_recorded():
 
 
 def test_real_data_is_read_by_pygs_loader(tmp_path, monkeypatch, dataset):
-    with pytest.raises(FileNotFoundError, match=r"mag.raw is missing.*mag-like"):
-        load_hetero_dataset("ogbn-mag", root=tmp_path)
-    (tmp_path / "mag" / "raw").mkdir(parents=True)
+    for name in MAG_FILES:
+        (tmp_path / "mag" / "raw" / name).mkdir(parents=True)
     monkeypatch.setattr(hetero_data, "OGB_MAG", lambda root: [dataset.data])
     real = load_hetero_dataset("ogbn-mag", root=tmp_path)
     assert (real.name, real.is_stand_in, real.scale) == ("ogbn-mag", False, None)
@@ -146,6 +146,22 @@ def test_real_data_is_read_by_pygs_loader(tmp_path, monkeypatch, dataset):
     monkeypatch.setattr(hetero_data, "OGB_MAG", refuse)
     with pytest.raises(ConnectionError, match=r"ogbn-mag cannot be downloaded .*unreachable"):
         load_hetero_dataset("ogbn-mag", root=tmp_path / "other", download=True)
+
+
+def test_pygs_loader_is_not_called_where_it_would_download_unasked(tmp_path, monkeypatch):
+    monkeypatch.setattr(hetero_data, "OGB_MAG", None)
+    raw = tmp_path / "mag" / "raw"
+    (tmp_path / "mag" / "processed").mkdir(parents=True)
+    for name in MAG_FILES:  # each time one more is there
+        with pytest.raises(FileNotFoundError, match=rf"raw.{name} is missing.*mag-like"):
+            load_hetero_dataset("ogbn-mag", root=tmp_path)
+        (raw / name).mkdir(parents=True)
+
+
+def test_the_names_are_those_that_pygs_loader_looks_for():
+    unread = object.__new__(hetero_data.OGB_MAG)
+    unread.preprocess = None
+    assert list(MAG_FILES) == unread.raw_file_names
 
 
 @pytest.mark.parametrize(

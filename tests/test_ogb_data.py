@@ -11,11 +11,18 @@ import pytest
 import torch
 from benchmark import ogb_data
 from benchmark.data_request import DataRequest
-from benchmark.ogb_data import edge_split, import_ogb, load_ogb, ogb_version
+from benchmark.ogb_data import RAW_FILES, edge_split, import_ogb, load_ogb, ogb_version
 
 
 def request(root: Path | None, name: str = "ogbl-collab", download: bool = False) -> DataRequest:
     return DataRequest(name, root, None, 0, download, False)
+
+
+def write_raw(root: Path, name: str) -> None:
+    raw = root / name.replace("-", "_") / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    for file in RAW_FILES[name]:
+        (raw / file).touch()
 
 
 @pytest.fixture
@@ -61,8 +68,8 @@ def test_what_ogb_would_import_on_the_side_is_kept_out_and_put_back(monkeypatch)
 
 
 def test_a_set_that_is_there_is_loaded_and_its_chatter_goes_to_stderr(tmp_path, fake_ogb, capsys):
-    (tmp_path / "ogbl_collab" / "raw").mkdir(parents=True)
-    (tmp_path / "ogbn_arxiv" / "processed").mkdir(parents=True)
+    for name in ("ogbl-collab", "ogbn-arxiv"):
+        write_raw(tmp_path, name)
     assert load_ogb(request(tmp_path), "collab-like") == "the set ogbl-collab"
     assert load_ogb(request(tmp_path, "ogbn-arxiv"), "arxiv-like") == "the set ogbn-arxiv"
     assert fake_ogb == [("ogbl-collab", str(tmp_path)), ("ogbn-arxiv", str(tmp_path))]
@@ -75,10 +82,10 @@ def test_a_set_that_is_not_there_is_fetched_only_when_asked(tmp_path, fake_ogb, 
     with pytest.raises(FileNotFoundError) as caught:
         load_ogb(request(tmp_path), "collab-like")
     assert str(caught.value) == (
-        f"dataset=ogbl-collab is real data that is not on this machine ({tmp_path}/ogbl_collab/raw "
-        "is missing): give --root FOLDER that holds ogbl_collab/raw as OGB lays it out, add "
-        "--download to fetch it into that folder, or use --dataset collab-like, a stand-in of its "
-        "shape."
+        f"dataset=ogbl-collab is real data that is not on this machine "
+        f"({tmp_path}/ogbl_collab/raw/edge.csv.gz is missing): give --root FOLDER that holds "
+        "ogbl_collab/raw as OGB lays it out, add --download to fetch it into that folder, or use "
+        "--dataset collab-like, a stand-in of its shape."
     )
     with pytest.raises(FileNotFoundError, match="no --root was given"):
         load_ogb(request(None, download=True), "collab-like")
@@ -86,6 +93,20 @@ def test_a_set_that_is_not_there_is_fetched_only_when_asked(tmp_path, fake_ogb, 
     load_ogb(request(tmp_path, download=True), "collab-like")
     assert fake_ogb == [("ogbl-collab", str(tmp_path))]
     assert "Downloading ogbl-collab into" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", RAW_FILES)
+def test_ogbs_loader_is_not_called_where_it_would_download_unasked(name, tmp_path, fake_ogb):
+    folder = tmp_path / name.replace("-", "_")
+    (folder / "processed").mkdir(parents=True)
+    (folder / "raw").mkdir()
+    with pytest.raises(FileNotFoundError, match=f"{RAW_FILES[name][0]} is missing"):
+        load_ogb(request(tmp_path, name), "like")
+    write_raw(tmp_path, name)
+    (folder / "raw" / RAW_FILES[name][1]).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{RAW_FILES[name][1]} is missing"):
+        load_ogb(request(tmp_path, name), "like")
+    assert fake_ogb == []
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def write_meshes(folder: Path) -> None:
 
 def write_all_meshes(folder: Path) -> None:
     write_meshes(folder)
-    for name in point_sets.ModelNet.raw_file_names.fget(None):  # PyG looks for each
+    for name in point_sets.MODELNET_CLASSES:  # PyG looks for each
         (folder / "raw" / name).mkdir(exist_ok=True)
 
 
@@ -253,6 +253,22 @@ def test_real_meshes_are_sampled_by_the_seed(tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_the_folders_are_those_that_pygs_loader_looks_for():
+    unread = object.__new__(point_sets.ModelNet)
+    assert list(point_sets.MODELNET_CLASSES) == unread.raw_file_names
+
+
+@pytest.mark.parametrize("name", ["ModelNet10", "ModelNet40"])
+def test_meshes_of_some_classes_are_kept_and_nothing_is_downloaded_unasked(
+    name, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(point_sets, "ModelNet", None)  # it would clear the folder
+    write_meshes(tmp_path / name)  # of a bed and a desk
+    with pytest.raises(FileNotFoundError, match=r"raw.bathtub is missing.*add --download"):
+        load_point_set(name, root=tmp_path)
+    assert len(list((tmp_path / name / "raw").rglob("*.off"))) == 4
+
+
 def test_a_real_set_that_is_not_there_says_what_to_do(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError) as caught:
         load_point_set("ModelNet10")
@@ -261,7 +277,7 @@ def test_a_real_set_that_is_not_there_says_what_to_do(tmp_path, monkeypatch):
         "--root FOLDER that holds ModelNet10/raw/CLASS/train and test/*.off, add --download to "
         "fetch it into that folder, or use --dataset modelnet-like, a stand-in of its shape."
     )
-    with pytest.raises(FileNotFoundError, match=r"ModelNet40.raw is missing"):
+    with pytest.raises(FileNotFoundError, match=r"ModelNet40.raw.bathtub is missing"):
         load_point_set("ModelNet40", root=tmp_path)
 
     def refuse(*args: object, **kwargs: object) -> None:
