@@ -32,8 +32,10 @@ from tabulate import tabulate
 from torch import nn
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
+from tqdm import trange
 
-from benchmark.reporting import cpu_threads, write_record
+from benchmark.arguments import COUNT, number
+from benchmark.reporting import check_record_path, cpu_threads, write_record
 from gnnprof import Profiler, _device
 from gnnprof._statistics import median
 
@@ -43,6 +45,9 @@ GRAPHS = {"tiny": (300, 1200, 16), "cora": (2708, 10556, 1433), "large": (10_000
 """Nodes, directed edges and features of the random graphs."""
 
 BLOCKS = ("forward", "training")
+
+ROUNDS = number(int, least=2)
+"""Of the rounds, of which the first is not counted."""
 
 CLASSES = 7
 
@@ -154,11 +159,16 @@ def parse(argv: list[str] | None) -> tuple[Settings, Path | None]:
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(default.graphs))
     parser.add_argument("--blocks", nargs="+", choices=BLOCKS, default=list(default.blocks))
     for name in ("hidden", "layers", "steps", "rounds"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(default, name))
+        kind = ROUNDS if name == "rounds" else COUNT
+        parser.add_argument(f"--{name}", type=kind, default=getattr(default, name))
     parser.add_argument("--smoke", action="store_true", help="the tiny graph and two short rounds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the records here")
     options = vars(parser.parse_args(argv))
     smoke, file = options.pop("smoke"), options.pop("json")
+    try:
+        check_record_path(file)
+    except OSError as error:
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
     if smoke:
         options |= {"graphs": ["tiny"], "steps": 2, "rounds": 2}
     for name in ("models", "graphs", "blocks"):
@@ -173,7 +183,8 @@ def measure(name: str, graph: str, block: str, settings: Settings) -> Iterator[O
     samples: dict[str, list[Sample]] = {profiler: [] for profiler in profilers}
     names = list(profilers)
     before, _ = timed(nullcontext, run)
-    for turn in range(settings.rounds):
+    title = f"{name}, {graph}, {block}"
+    for turn in trange(settings.rounds, desc=title, unit="round", disable=None, leave=False):
         first = turn % len(names)  # another one begins each round: none always follows the same
         for profiler in names[first:] + names[:first]:
             inside, whole = timed(profilers[profiler], run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import nullcontext
 
 import pytest
@@ -58,6 +59,40 @@ def test_the_time_of_the_table_is_in_the_whole_block_only(monkeypatch, fake_cloc
 
     inside, whole = overhead.timed(Slow, lambda: fake_clock.advance(1000))
     assert (inside, whole) == (1000, 1111)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--json", "there.json"], "--json=there.json already exists"),
+        (["--json", "no/such.json"], "--json=no/such.json: there is no folder no"),
+        (["--rounds", "1"], "1 is not allowed; give a whole number at least 2"),
+        (["--steps", "0"], "0 is not allowed; give a whole number at least 1"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_measuring(
+    flags, sentence, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.json").touch()
+    monkeypatch.setattr(overhead, "measure", None)
+    with pytest.raises(SystemExit) as caught:
+        overhead.main(flags)
+    assert caught.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert sentence in said[-1]
+
+
+def test_a_terminal_sees_the_rounds_and_a_file_does_not(monkeypatch, capsys, fake_clock):
+    monkeypatch.setattr(overhead, "body", lambda *_: (lambda: fake_clock.advance(1), None))
+    monkeypatch.setattr(overhead, "contestants", lambda _: {"plain": nullcontext})
+    list(overhead.measure("GCN", "tiny", "forward", overhead.Settings(rounds=3)))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    list(overhead.measure("GCN", "tiny", "forward", overhead.Settings(rounds=3)))
+    shown = capsys.readouterr().err
+    assert "GCN, tiny, forward" in shown
+    assert "0/3" in shown
 
 
 def test_a_smoke_run_measures_every_contestant_on_every_model(tmp_path, capsys):
