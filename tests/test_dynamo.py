@@ -310,6 +310,21 @@ def test_compiled_models_are_recognised_in_any_depth():
     assert _dynamo.is_compiled(nn.Sequential(inside))
 
 
+def test_a_forward_that_is_compiled_is_recognised_and_one_that_is_kept_from_it_is_not():
+    class InTheClass(nn.Module):
+        @torch.compile(backend="eager")
+        def forward(self, x):
+            return x + 1
+
+    on_the_object = Straight()
+    on_the_object.forward = torch.compile(on_the_object.forward, backend="eager")
+    disabled = Straight()
+    disabled.forward = torch.compiler.disable(disabled.forward)
+    assert _dynamo.is_compiled(nn.Sequential(InTheClass()))
+    assert _dynamo.is_compiled(nn.Sequential(on_the_object))
+    assert not _dynamo.is_compiled(nn.Sequential(disabled))
+
+
 # -- kernels ---------------------------------------------------------------------------------------
 
 

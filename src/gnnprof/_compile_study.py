@@ -12,6 +12,7 @@ from torch import nn
 
 from gnnprof import _statistics
 from gnnprof._compile_compare import Effect, Errors, Tolerance, compare
+from gnnprof._compile_own_model import COPY, TRAIN_STEP, own_model_watched
 from gnnprof._compile_records import EAGER, CompileRow, NoiseFloor, PhaseTiming
 from gnnprof._compile_workload import (
     Candidate,
@@ -66,12 +67,15 @@ class Study:
     """
 
     def __init__(self, model: nn.Module, workload: Workload, plan: Plan) -> None:
-        refuse_changed_inputs(Candidate(copy.deepcopy(model), workload.on_clones()))
         self.model = model
         self.plan = plan
+        first, ours = self.copy(), self.copy()
+        with own_model_watched(model, first, COPY):
+            refuse_changed_inputs(Candidate(first, workload.on_clones()))
         self.workload = Candidate(self.copy(), workload).draw_cotangents(plan.seed)
-        self.eager = Candidate(self.copy(), self.workload)
-        self.reference, _ = self.eager.observe(plan.seed)
+        self.eager = Candidate(ours, self.workload)
+        with own_model_watched(model, ours, COPY if workload.train_step is None else TRAIN_STEP):
+            self.reference, _ = self.eager.observe(plan.seed)
         self.eval_reference: Effect | None = None
         if self.reference.random:
             self.eval_reference = self._observed_in_eval()

@@ -18,7 +18,7 @@ from gnnprof import _device, _statistics
 from gnnprof._compile_compare import Effect
 from gnnprof._dynamo import begin_step, launches_counted
 from gnnprof._events import Session, SessionRunningError, starting_session
-from gnnprof._isolation import random_like, require_grad
+from gnnprof._isolation import random_like, require_grad, version_of
 from gnnprof._tensors import iter_tensors
 
 Laps = list[dict[str, float]]
@@ -65,10 +65,14 @@ class Workload:
         return (self.main_phase,) if self.train_step is None else self.phases
 
     @property
+    def input_tensors(self) -> list[Tensor]:
+        """The tensors that the inputs hold."""
+        return list(iter_tensors((self.args, dict(self.kwargs))))
+
+    @property
     def input_leaves(self) -> list[Tensor]:
         """The inputs that a backward gives gradients to."""
-        tensors = iter_tensors((self.args, dict(self.kwargs)))
-        return [tensor for tensor in tensors if tensor.requires_grad]
+        return [tensor for tensor in self.input_tensors if tensor.requires_grad]
 
     def with_inputs(self, args: tuple[Any, ...]) -> Workload:
         """Return the same workload on other positional arguments."""
@@ -109,17 +113,22 @@ def _floating(*inputs: Any) -> list[Tensor]:
 
 
 def refuse_changed_inputs(candidate: Candidate) -> None:
-    """Run a candidate once, on clones, and refuse a model that changes its inputs in place.
+    """Run a candidate once, on clones, and refuse a model that changes its inputs.
 
     Raises:
         ValueError: If a second call would see other inputs than the first.
     """
     work = candidate.workload
-    tensors = list(iter_tensors((work.args, dict(work.kwargs))))
-    versions = [tensor._version for tensor in tensors]
+    tensors = work.input_tensors
+    versions = [version_of(tensor) for tensor in tensors]
     with torch.set_grad_enabled(work.backward):
         candidate.call_once()
-    if versions != [tensor._version for tensor in tensors]:
+    if [id(tensor) for tensor in tensors] != [id(tensor) for tensor in work.input_tensors]:
+        raise ValueError(
+            "the model puts other tensors into its inputs, so that every call would see other "
+            "ones; let it work on a copy (data = copy.copy(data), or dict(inputs))"
+        )
+    if versions != [version_of(tensor) for tensor in tensors]:
         raise ValueError(
             "the model changes its inputs in place, so that every call would see other ones; "
             "let it work on a copy (x = x.clone())"

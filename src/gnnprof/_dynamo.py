@@ -165,9 +165,17 @@ def compiled(
 def is_compiled(model: torch.nn.Module) -> bool:
     """Tell whether a model, or a part of it, is compiled already."""
     return any(
-        isinstance(module, OptimizedModule) or module._compiled_call_impl is not None
+        isinstance(module, OptimizedModule)
+        or module._compiled_call_impl is not None
+        or _is_compiled_function(module.forward)
         for module in model.modules()
     )
+
+
+def _is_compiled_function(function: Any) -> bool:
+    """Tell a function that torch.compile made; torch.compiler.disable leaves the same mark."""
+    is_wrapped = hasattr(function, "_torchdynamo_orig_callable")
+    return is_wrapped and not getattr(function, "_torchdynamo_disable", False)
 
 
 def known_backends() -> list[str]:

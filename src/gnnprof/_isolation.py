@@ -178,6 +178,11 @@ def _held_by(func: Callable[..., Any]) -> list[object]:
     return held if variables is None else [*held, variables.nonlocals, variables.globals]
 
 
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was written to; 0 for one of inference mode, which does not count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 # -- random state ----------------------------------------------------------------------------------
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import functools
-import inspect
 import math
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,6 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from gnnprof import _device, _dynamo, _statistics
 from gnnprof._compile_compare import Tolerance
+from gnnprof._compile_own_model import refuse_bound_forward, refuse_own_model
 from gnnprof._compile_records import (
     EAGER,
     MODES,
@@ -140,8 +139,9 @@ def compile_benchmark(
         TypeError: If `model`, `args`, `kwargs`, `shapes` or `train_step` is of another kind, or the
             model cannot be copied.
         ValueError: If a mode or backend is unknown, nothing is to be measured, the model is
-            compiled already or has nothing that requires grad, or `train_step` uses the caller's
-            model or an optimizer of it.
+            compiled already, changes its inputs or has nothing that requires grad, or `train_step`
+            (or a forward put into the model as a function) uses the caller's model or an optimizer
+            of it. Weights and gradients that it had changed by then are put back.
         Exception: Whatever the model raises when it runs eagerly.
 
     Example:
@@ -237,6 +237,7 @@ def _check_model(model: Any) -> None:
             "'model' is compiled already, in whole or in part; pass the module that torch.compile "
             "was given (compiled._orig_mod), and leave compiling to compile_benchmark"
         )
+    refuse_bound_forward(model)
     if any(is_lazy(one) for one in iter_tensors(model)):
         raise ValueError(
             "'model' has lazy parameters that are not initialised, and each copy would initialise "
@@ -348,44 +349,7 @@ def _checked_shapes(shapes: Any) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 def _check_train_step(train_step: Any, model: nn.Module) -> None:
     if not callable(train_step):
         raise TypeError(f"'train_step' must be callable (got {type(train_step).__name__})")
-    own = {id(parameter) for parameter in model.parameters()}
-    for name, value in _held_by(train_step):
-        if value is model:
-            raise ValueError(
-                f"'train_step' uses your model itself (as {name!r}), so that every mode would run "
-                "it eagerly; use the model it is called with: train_step(model, *args)"
-            )
-        if isinstance(value, torch.optim.Optimizer) and own & set(_parameter_ids(value)):
-            raise ValueError(
-                f"'train_step' uses an optimizer of your own model (as {name!r}), but it is called "
-                "with copies, which that one would not train; make the optimizer inside, once for "
-                "each model: functools.cache(lambda model: torch.optim.Adam(model.parameters()))"
-            )
-
-
-def _held_by(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """What a function can reach without its arguments, by the name it has there."""
-    if isinstance(function, functools.partial):
-        yield from _held_by(function.func)
-        yield from ((f"argument {number}", one) for number, one in enumerate(function.args))
-        yield from function.keywords.items()
-        return
-    owner = getattr(function, "__self__", None)
-    if owner is not None:
-        yield "self", owner
-        yield from vars(owner).items() if hasattr(owner, "__dict__") else ()
-    plain = inspect.unwrap(getattr(function, "__func__", function))
-    if inspect.isfunction(plain):
-        try:
-            variables = inspect.getclosurevars(plain)
-        except ValueError:  # a closure over a name that is not set yet
-            return
-        yield from variables.nonlocals.items()
-        yield from variables.globals.items()
-
-
-def _parameter_ids(optimizer: torch.optim.Optimizer) -> list[int]:
-    return [id(one) for group in optimizer.param_groups for one in group["params"]]
+    refuse_own_model(train_step, model)
 
 
 def _device_of(model: nn.Module, args: tuple[Any, ...]) -> torch.device:
