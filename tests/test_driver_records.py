@@ -133,6 +133,43 @@ def test_an_interruption_loses_no_finished_case(tmp_path, capsys):
     assert "2 of 4 cases are in" in capsys.readouterr().out
 
 
+def test_tables_hold_the_records_of_earlier_runs_even_if_nothing_is_measured_now(tmp_path):
+    def measure(one: FakeCase, tick: Any) -> dict[str, object]:
+        return {"value": one.key.upper()}
+
+    def power_cut() -> None:
+        raise SystemExit
+
+    with pytest.raises(SystemExit):  # between the first record and its table
+        run_fakes(tmp_path, measure, after_each=power_cut)
+    with Journal(tmp_path, HEADER) as journal:
+        tables: list[list[str]] = []
+        for cases in (CASES[:1], CASES):
+            run_cases(
+                cases,
+                measure,
+                journal,
+                describe=str,
+                progress_bar=False,
+                after_each=lambda: tables.append(list(journal.finished)),
+            )
+    assert tables == [["a"], ["a"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d"]]
+
+
+def test_there_is_no_table_before_there_is_a_record(tmp_path):
+    with Journal(tmp_path, HEADER) as journal:
+        tables: list[int] = []
+        run_cases(
+            [],
+            lambda case, tick: {},
+            journal,
+            describe=str,
+            progress_bar=False,
+            after_each=lambda: tables.append(1),
+        )
+    assert tables == []
+
+
 KILLED = """
 import os, signal, sys
 from benchmark.drivers.journal import Journal

@@ -47,6 +47,17 @@ def test_a_smoke_run_covers_every_model_and_resumes(driver, capsys):
     assert f"{len(records)} of {len(records)} cases are in out already." in capsys.readouterr().out
 
 
+def test_a_table_can_be_asked_for_when_all_cases_are_finished(capsys):
+    flags = ["--smoke", "--datasets", "KarateClub", "--models", "gcn", *FAST, "--out", "out"]
+    (entry,) = script("training").main(flags)
+    table = Path("out/training_benchmark.csv")
+    assert not table.exists()
+    assert script("training").main([*flags, "--write-csv"]) == [entry]
+    with table.open(newline="") as file:
+        (line,) = csv.DictReader(file)
+    assert float(line["MEDIAN (s)"]) == entry["seconds"]["median"]
+
+
 def test_a_new_folder_is_made_for_every_run():
     flags = ["--smoke", "--datasets", "KarateClub", "--models", "gcn"]
     for _ in range(2):

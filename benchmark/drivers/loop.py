@@ -57,7 +57,8 @@ def run_cases(
         journal: Takes the records.
         describe: Says in a few lines what a record holds, for the terminal.
         progress_bar: Whether to draw bars on a terminal.
-        after_each: Called after each record, to bring tables up to date.
+        after_each: Called after each record, to bring tables up to date; also before the first if
+            there are records of earlier runs.
         go_on: Whether the other cases still run after one has raised.
 
     Returns:
@@ -70,6 +71,8 @@ def run_cases(
     records: dict[str, Record] = {
         case.key: journal.finished[case.key] for case in cases if case not in missing
     }
+    if journal.finished:
+        after_each()  # the earlier run may have had no tables, or ended just before them
     off = None if progress_bar else True  # None: off outside of a terminal
     with _interruption_told(journal), tqdm(total=len(missing), unit="case", disable=off) as bar:
         for case in missing:
