@@ -96,6 +96,31 @@ def test_a_cached_loader_samples_in_the_warm_up_only(cora, monkeypatch):
     assert torch.equal(first, second)
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--batch-wise --num-steps 2", 2),
+        ("--batch-wise --num-steps 2 --profile --profile-steps 3", 3),
+        ("--batch-wise --num-steps 99", 17),  # 135 nodes in batches of 8
+        ("--batch-wise --num-steps -1", 17),
+        ("--num-steps 2", 17),  # layer by layer takes all of them
+    ],
+)
+def test_a_cached_loader_samples_and_keeps_what_is_used(flags, expected, cora, monkeypatch):
+    sampled: list[int] = []
+    collate = _Loader.collate_fn
+
+    def counted(self: Any, index: Any) -> Any:
+        sampled.append(1)
+        return collate(self, index)
+
+    monkeypatch.setattr(_Loader, "collate_fn", counted)
+    made = settings("--threads", "1", "--cached-loader", *flags.split(), driver="inference")
+    with measuring(made, CPU), torch.no_grad():
+        inference = Inference(case("sage"), made, cora, CPU, lambda: None)
+        assert len(inference.batches.fill()) == len(sampled) == expected
+
+
 @pytest.mark.parametrize("warmup", [0, 1])
 def test_a_cached_loader_is_full_before_the_timing(warmup, cora, fake_clock, monkeypatch):
     made = settings(

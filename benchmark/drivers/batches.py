@@ -202,10 +202,16 @@ class WholeGraph:
 
 
 class Kept:
-    """A loader whose batches are sampled once and given again at every later iteration."""
+    """A loader whose batches are sampled once and given again at every later iteration.
 
-    def __init__(self, loader: Iterable[Any]) -> None:
+    Args:
+        loader: Samples the batches.
+        most: How many of them are used; None is all.
+    """
+
+    def __init__(self, loader: Iterable[Any], most: int | None = None) -> None:
         self._loader = loader
+        self._most = most
         self._batches: list[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -215,7 +221,7 @@ class Kept:
     def fill(self) -> list[Any]:
         """Sample the batches unless they are there, and return them."""
         if self._batches is None:
-            self._batches = list(self._loader)
+            self._batches = list(islice(self._loader, self._most))
         return self._batches
 
 

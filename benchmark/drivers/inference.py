@@ -74,7 +74,9 @@ class Inference:
         self.setup.model.eval()
         self.layer_wise = is_layer_wise(settings, case.model)
         self.loader = self._loader()
-        self.batches = Kept(self.loader) if settings.cached_loader else self.loader
+        self.batches = (
+            Kept(self.loader, self._batches_used()) if settings.cached_loader else self.loader
+        )
 
     def measure(self, out: Path) -> Measured:
         """Return the figures of this model."""
@@ -223,6 +225,13 @@ class Inference:
             num_neighbors=self.case.num_neighbors,
         )
         return loader
+
+    def _batches_used(self) -> int | None:
+        """Return how many batches the passes and the profile take; None is all of the data."""
+        settings = self.settings
+        if self.layer_wise or settings.num_steps is None:
+            return None
+        return max(settings.num_steps, settings.profile_steps if settings.is_profiled else 0)
 
     def _sampled_graph(self) -> Graph:
         if not self.layer_wise:
