@@ -6,6 +6,7 @@ import argparse
 import csv
 import dataclasses
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -152,9 +153,17 @@ def test_parts_and_runs_have_their_own_times(fake_clock, cora, monkeypatch):
     assert result["nodes_per_batch"] == sum(b.num_nodes for b in batches) / 2
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_the_three_parts_where_a_batch_is_made_are_inside_the_wait_without_workers(workers, cora):
-    how = dataclasses.replace(SMALL, num_workers=workers, runs=1, filter_per_worker=workers > 0)
+@pytest.mark.parametrize(
+    ("workers", "filters", "beside"),
+    [
+        (0, False, []),
+        (0, True, []),
+        (1, False, ["sampling"]),
+        (1, True, ["sampling", "gather", "collate"]),
+    ],
+)
+def test_the_parts_that_no_worker_does_are_inside_the_wait(workers, filters, beside, cora):
+    how = dataclasses.replace(SMALL, num_workers=workers, runs=1, filter_per_worker=filters)
     one = LoaderCase("cora-like", "all", 50, (-1,))
     result = measure_loader(one, how, cora, CPU, Path(), lambda: None)
     parts = {name: part["samples"] for name, part in result["parts"].items()}
@@ -162,10 +171,50 @@ def test_the_three_parts_where_a_batch_is_made_are_inside_the_wait_without_worke
     assert set(parts) == {"sampling", "gather", "collate", "wait", "transfer"}
     assert (result["seeds"], result["batches"]) == (cora.num_nodes, 3)
     assert result["sampler"] == SAMPLER
-    if workers == 0:
-        for made in zip(*parts.values(), strict=True):
-            sampling, gather, collate, wait, _ = made
-            assert sampling + gather + collate <= wait
+    assert result["beside_wait"] == beside
+    # Of the collation a worker looks up the seeds, which is next to nothing.
+    within = [parts[name] for name in ("sampling", "gather", "collate") if name not in beside]
+    for wait, *made in zip(parts["wait"], *within, strict=True):
+        assert sum(made) <= wait + 1e-3
+
+
+def test_the_features_are_gathered_in_this_process_unless_the_workers_filter(cora, monkeypatch):
+    here = os.getpid()
+    gatherers: list[int] = []
+    gather = sampling._gather_rows
+
+    def noting(data: Any, batch: Any) -> None:
+        gather(data, batch)
+        batch.gathered_by = os.getpid()
+
+    monkeypatch.setattr(sampling, "_gather_rows", noting)
+    for filters in (False, True):
+        how = dataclasses.replace(SMALL, num_workers=1, filter_per_worker=filters)
+        run = LoaderRun(LoaderCase("cora-like", "all", 200, (-1,)), how, cora, CPU, lambda: None)
+        gatherers += [batch.gathered_by for batch in run.loader]
+    assert [pid == here for pid in gatherers] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("beside", "lines"),
+    [
+        ([], ["In this process, within the wait: sampling 1.000 ms, gather 2.000 ms"]),
+        (
+            ["sampling"],
+            [
+                "In the workers, beside the wait: sampling 1.000 ms",
+                "In this process, within the wait: gather 2.000 ms",
+            ],
+        ),
+        (
+            ["sampling", "gather", "collate"],
+            ["In the workers, beside the wait: sampling 1.000 ms, gather 2.000 ms"],
+        ),
+    ],
+)
+def test_the_output_says_which_parts_the_wait_holds(beside, lines):
+    parts = {"sampling": {"median": 0.001}, "gather": {"median": 0.002}}
+    assert list(measure._making({"parts": parts, "beside_wait": beside})) == lines
 
 
 def test_all_neighbours_of_one_hop_are_all_edges(cora):
@@ -214,7 +263,10 @@ def test_a_smoke_run_records_every_case_and_resumes(capsys):
     out, err = capsys.readouterr()
     assert err == ""
     assert f"Sampler: {SAMPLER}" in out
+    Path("out/loader_benchmark.csv").unlink()  # it is made of the records again
     assert neighbor_loader.main(flags) == records
+    with Path("out/loader_benchmark.csv").open(newline="") as file:
+        assert list(csv.DictReader(file)) == table
     assert "6 of 6 cases are in out already." in capsys.readouterr().out
 
 

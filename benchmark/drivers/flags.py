@@ -131,7 +131,9 @@ def add_worker_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--num-workers", type=NON_NEGATIVE_INT, default=0, help="loader processes (default: 0)"
     )
-    add_switch(parser, "--filter-per-worker", "let the workers gather the features as well")
+    add_switch(
+        parser, "--filter-per-worker", "let the workers gather the features, too, not only sample"
+    )
     add_switch(parser, "--cpu-affinity", "bind each loader worker to a CPU of its own")
     group.add_argument(
         "--loader-cores",

@@ -40,8 +40,9 @@ class CommonSettings:
         num_steps: Batches in an epoch; None is all of the data, which inference layer by layer
             always takes.
         sampler: 'auto', 'pyg' or 'torch': see `benchmark.sampling`.
-        num_workers: Processes that load; 0 loads in the process that computes.
-        filter_per_worker: Whether the workers gather the features as well.
+        num_workers: Processes that sample; 0 samples in the process that computes.
+        filter_per_worker: Whether the workers gather the features as well; otherwise the process
+            that computes does, while it waits for the batch.
         cpu_affinity: Whether each worker is bound to a CPU of its own.
         loader_cores: Those CPUs; none takes the first that this process may use.
         use_sparse_tensor: Hand the edges over as a sparse CSR matrix.

@@ -28,7 +28,7 @@ from benchmark.sampling import take_times
 from gnnprof import Timing, _device, torch_profile
 
 WHERE_LOADED = ("sampling", "gather", "collate")
-"""Parts of a batch where it is made: in a worker, or in the process itself without workers.
+"""Parts of making a batch; `beside_wait` says which of them workers do.
 
 sampling: drawing the neighbours. gather: collecting the features and classes of the nodes.
 collate: putting the batch together.
@@ -37,9 +37,22 @@ collate: putting the batch together.
 WHERE_USED = ("wait", "layout", "transfer")
 """Parts of a batch where it is used.
 
-wait: until the loader gives the batch; without workers it holds the three above. layout: making a
-sparse matrix of the edges, with --use-sparse-tensor only. transfer: moving the batch to the device.
+wait: until the loader gives the batch; it holds those of the three above that no worker does.
+layout: making a sparse matrix of the edges, with --use-sparse-tensor only. transfer: moving the
+batch to the device.
 """
+
+
+def beside_wait(settings: LoaderSettings) -> tuple[str, ...]:
+    """Return the parts that workers do beside the wait; all others are within it.
+
+    Workers sample only, and the process that waits gathers and joins what they have sampled, unless
+    it was asked that they filter.
+    """
+    if settings.num_workers == 0:
+        return ()
+    return WHERE_LOADED if settings.filter_per_worker else ("sampling",)
+
 
 Tick = Callable[[], object]
 
@@ -140,6 +153,7 @@ class LoaderRun:
             "throughput": counts.seeds / seconds.median,
             "edge_throughput": counts.edges / seconds.median,
             "parts": {name: Timing(tuple(values)).to_dict() for name, values in parts.items()},
+            "beside_wait": list(beside_wait(settings)),
             "warm_up_seconds": warm_up_seconds,
             "affinity": affinity,
             "sparse": settings.use_sparse_tensor,
@@ -217,11 +231,21 @@ def describe(record: Record) -> str:
         f"{record['nodes_per_batch']:,.0f} nodes and {record['edges_per_batch']:,.0f} edges",
         f"Throughput: {record['throughput']:,.0f} seeds/s, "
         f"{record['edge_throughput']:,.0f} edges/s",
-        f"Per batch (median), where it is made: {_parts(record, WHERE_LOADED)}; "
-        f"where it is used: {_parts(record, WHERE_USED)}",
+        f"Per batch (median): {_parts(record, WHERE_USED)}",
+        *_making(record),
         f"Sampler: {record['sampler']}",
     ]
     return "\n".join(lines)
+
+
+def _making(record: Record) -> Iterator[str]:
+    """Give a line for what workers do beside the wait, and one for what the wait holds."""
+    beside = tuple(name for name in WHERE_LOADED if name in record["beside_wait"])
+    within = tuple(name for name in WHERE_LOADED if name not in beside)
+    if beside:
+        yield f"In the workers, beside the wait: {_parts(record, beside)}"
+    if within:
+        yield f"In this process, within the wait: {_parts(record, within)}"
 
 
 def _parts(record: Record, names: tuple[str, ...]) -> str:
@@ -253,5 +277,6 @@ TABLE: tuple[Column, ...] = (
     ("THROUGHPUT (seeds/s)", lambda record: record["throughput"]),
     ("THROUGHPUT (edges/s)", lambda record: record["edge_throughput"]),
     *((f"{name.upper()} (s/batch)", _of_part(name)) for name in (*WHERE_LOADED, *WHERE_USED)),
+    ("BESIDE THE WAIT", lambda record: " ".join(record.get("beside_wait", ()))),
 )
 """The CSV table: one row per case; an empty cell was not measured."""
