@@ -51,17 +51,20 @@ class CaseLog:
         self._finished = [record for record in earlier if record["outcome"] == "ok"]
         self._resume = resume
 
-    def finished(self, identity: Record) -> Record | None:
+    def finished(self, identity: Record, *, with_trace: bool = False) -> Record | None:
         """Return the earlier record of a case that need not run again, or None.
 
         Args:
             identity: The case, its data set and the environment, as its record has them; a figure
                 of another machine or of other versions is not the same.
+            with_trace: Whether a profile is wanted: a record without a trace does not do then.
         """
         if not self._resume:
             return None
         wanted = json.loads(json.dumps({"schema": SCHEMA, **identity}, default=str))
         for record in self._finished:
+            if with_trace and record.get("trace") is None:
+                continue
             if all(record.get(key) == wanted.get(key) for key in ("schema", *IDENTITY)):
                 return record
         return None

@@ -135,7 +135,7 @@ class Sweep:
     def _record(self, case: Case, bar: tqdm[Any]) -> tuple[Record, bool]:
         """Return the record of a case, and whether it is a new one."""
         identity = self._identity(case)
-        earlier = self.log.finished(identity)
+        earlier = self.log.finished(identity, with_trace=self.settings.profile)
         if earlier is not None:
             return earlier, False
         majority = majority_of(self.datasets[case.dataset])
