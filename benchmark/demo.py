@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +21,9 @@ if not __package__:  # run as a script, from whatever folder
 from benchmark.arguments import COUNT, add_switch
 from benchmark.citation.gcn import Net
 from benchmark.datasets import GraphDataset, load_dataset
+from benchmark.peaks import peak_meaning, peak_mib
 from benchmark.reporting import cpu_threads, pick_device, private_random_state
-from gnnprof import CPUStats, GPUStats, MPSStats, Profiler, profileit, timeit
+from gnnprof import Profiler, profileit, timeit
 from gnnprof._statistics import median
 
 PROFILED_STEPS = 10
@@ -148,19 +149,14 @@ def show_peak_memory(state: State) -> float | None:
     """Return the peak of one step in MiB."""
     state.optimizer.zero_grad()  # or the step would begin by freeing what an earlier one allocated
     _, stats = profileit()(train_step)(*state)
-    peak = peak_mib(stats)
-    shown = "n/a" if peak is None else f"{peak:.1f} MiB"
-    print(f"Peak memory  {shown} of new tensors alive at once in one step (profileit)")
-    return peak
+    print(f"Peak memory  {shown_peak(vars(stats))}, in one step (profileit)")
+    return peak_mib(vars(stats))
 
 
-def peak_mib(stats: object) -> float | None:
-    """Return the peak of whatever record `profileit` makes for this device, in MiB."""
-    if isinstance(stats, CPUStats):
-        return stats.max_allocated_cpu
-    if isinstance(stats, GPUStats):
-        return stats.max_allocated_gpu
-    return stats.driver_allocated_mps if isinstance(stats, MPSStats) else None
+def shown_peak(memory: Mapping[str, Any]) -> str:
+    """Return the peak with its unit and what it is the memory of."""
+    peak = peak_mib(memory)
+    return f"{'n/a' if peak is None else f'{peak:.1f} MiB'} {peak_meaning(memory)}"
 
 
 def show_layers(state: State) -> Profiler:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ def test_it_prints_each_figure_with_what_it_is(shown):
     assert "cora-like, a stand-in for Cora" in printed
     assert f"Accuracy     {result.accuracy:.1%} of the test nodes" in printed
     assert "Step time    " in printed
-    assert f"Peak memory  {result.peak_mib:.1f} MiB" in printed
+    assert f"Peak memory  {result.peak_mib:.1f} MiB " in printed
     assert f"Coverage     {result.coverage:.2%}" in printed
     assert f"Trace        {result.trace}" in printed
     for part in ("conv1 (GCNConv)", "message", "aggregate", "outside"):
@@ -53,11 +54,24 @@ def test_it_writes_a_chrome_trace_and_writes_it_again(shown):
     assert files == ["demo-trace.json", "demo.html"]
 
 
-def test_it_takes_the_peak_from_the_record_of_any_device():
-    assert demo.peak_mib(CPUStats(1.0, 2.0, 3.0)) == 2.0
-    assert demo.peak_mib(CUDAStats(1.0, 4.0, 5.0, 6.0, 7.0, 8.0)) == 4.0
-    assert demo.peak_mib(MPSStats(1.0, 2.0, 9.0)) == 9.0
-    assert demo.peak_mib(object()) is None
+@pytest.mark.parametrize(
+    ("stats", "shown"),
+    [
+        (CPUStats(1.0, 2.0, 3.0), "2.0 MiB of new tensors alive at once"),
+        (
+            CUDAStats(1.0, 4.0, 5.0, 6.0, 7.0, 8.0),
+            "4.0 MiB of all tensors alive at once, those from before the step included",
+        ),
+        (
+            MPSStats(1.0, 2.0, 9.0),
+            "9.0 MiB held from Metal after the step, where nothing counts the peak itself",
+        ),
+        (CPUStats(1.0, None, 3.0), "n/a of new tensors alive at once"),
+        (SimpleNamespace(time=1.0), "n/a of a device whose memory is not known"),
+    ],
+)
+def test_it_says_what_the_peak_is_on_any_device(stats, shown):
+    assert demo.shown_peak(vars(stats)) == shown
 
 
 def test_it_leaves_the_random_state_and_the_threads(shown, tmp_path):

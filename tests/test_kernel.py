@@ -510,6 +510,17 @@ def test_records_are_appended_and_found_again():
     assert len(lines("log.jsonl")) == 3
 
 
+def test_a_record_without_a_trace_does_not_do_where_a_profile_is_wanted():
+    log = CaseLog(Path("log.jsonl"))
+    log.append({**IDENTITY, "outcome": "ok", "trace": None})
+    again = CaseLog(Path("log.jsonl"), resume=True)
+    assert again.finished(IDENTITY) == lines("log.jsonl")[0]
+    assert again.finished(IDENTITY, with_trace=True) is None
+    again.append({**IDENTITY, "outcome": "ok", "trace": "profile.json"})
+    third = CaseLog(Path("log.jsonl"), resume=True)
+    assert third.finished(IDENTITY, with_trace=True) == lines("log.jsonl")[1]
+
+
 @pytest.mark.parametrize("key", ["benchmark", "case", "dataset", "environment"])
 def test_what_was_measured_otherwise_is_measured_again(key):
     CaseLog(Path("log.jsonl")).append({**IDENTITY, "outcome": "ok"})
@@ -630,6 +641,17 @@ def test_performance_infers_and_leaves_a_trace_for_each_case(capsys):
 
 # Dynamo looks at .grad of every tensor that it meets where a graph breaks.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_a_profile_is_taken_of_a_case_that_was_finished_without_one(capsys):
+    flags = [*SMOKE, "--models", "GCN", "--epochs", "1", "--inference", "--json", "log.jsonl"]
+    (first,) = script("main_performance").main(flags)
+    for _ in range(2):  # once taken, it is on record
+        (second,) = script("main_performance").main([*flags, "--resume", "--profile"])
+    assert [one["trace"] for one in lines("log.jsonl")] == [first["trace"], second["trace"]]
+    assert first["trace"] is None
+    assert Path(second["trace"]).is_file()
+    capsys.readouterr()
+
+
 def test_performance_compiles_before_it_measures(monkeypatch):
     class Tiny(torch.nn.Module):
         def __init__(self, shape: GraphShape, layers: int, hidden: int) -> None:
@@ -798,6 +820,14 @@ def test_the_flags_of_the_reference_are_accepted(monkeypatch):
     assert performance.warmup_profile == 3
 
 
+@pytest.mark.parametrize("name", ["main", "main_performance"])
+def test_a_data_set_is_named_as_in_every_script(name):
+    settings = importlib.import_module("benchmark.kernel.settings")
+    parser = settings.kernel_parser(None, script(name).DEFAULTS)
+    for flag in ("--dataset", "--datasets"):
+        assert parser.parse_args([flag, "mutag-like"]).datasets == ["mutag-like"]
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
@@ -883,6 +913,23 @@ def test_run_sh_takes_the_stand_ins_where_no_data_is_named_and_tells_what_failed
     assert all("--datasets mutag-like proteins-like" in call for call in calls)
     assert out.splitlines()[0] == "Of 3 runs these failed:"
     assert out.splitlines()[1].split()[0] == "main.py"
+
+
+@pytest.mark.parametrize(
+    ("memory", "sentence"),
+    [
+        ({"time": 1.0, "max_allocated_cpu": 2.0}, "Peak: memory of new tensors alive at once, in "),
+        ({"time": 1.0, "max_allocated_gpu": 2.0}, "Peak: memory of all tensors alive at once, "),
+        ({"time": 1.0, "driver_allocated_mps": 2.0}, "Peak: memory held from Metal after the step"),
+    ],
+)
+def test_the_table_says_what_the_peak_is_on_the_device(memory, sentence):
+    performance = script("main_performance")
+    case = {"dataset": "mutag-like", "model": "GCN", "layers": 1, "hidden": 8}
+    one = {"outcome": "ok", "case": case, "compile_seconds": None, "memory": memory}
+    table = performance.Performance().table([one])
+    assert f"{performance.NOTE}\n{sentence}" in table
+    assert "2.000" in table
 
 
 def test_a_column_of_the_table_is_read_from_every_kind_of_record():

@@ -33,6 +33,7 @@ from benchmark.kernel.datasets import classes_of, loaders_of, shape_of, three_pa
 from benchmark.kernel.networks import NETWORKS, PERFORMANCE_NETWORKS
 from benchmark.kernel.settings import Case, Defaults, Settings, kernel_parser
 from benchmark.kernel.sweep import Context, Record, failures, run_sweep
+from benchmark.peaks import peak_meaning, peak_mib
 from gnnprof._statistics import median, median_interval
 
 DEFAULTS = Defaults(
@@ -139,7 +140,9 @@ class Performance:
             floatfmt=".3f",
             missingval="n/a",
         )
-        return "\n".join([text, NOTE, *failures(records)])
+        meanings = sorted({peak_meaning(record["memory"]) for record in done})
+        notes = [NOTE, *map(PEAK_NOTE.format, meanings)]
+        return "\n".join([text, *notes, *failures(records)])
 
 
 def call_on_graphs(model: torch.nn.Module, batch: Batch) -> Tensor:
@@ -159,15 +162,6 @@ def epochs_to_goal(epochs: Sequence[Epoch], goal: float | None) -> int | None:
     """Return the first epoch that reached the goal on the test graphs; None without or before."""
     reached = [i for i, epoch in enumerate(epochs, 1) if goal and epoch.test.accuracy >= goal]
     return reached[0] if reached else None
-
-
-def peak_mib(memory: Record) -> float | None:
-    """Return the peak of a step out of whatever record `profileit` makes for the device, in MiB."""
-    for field in ("max_allocated_gpu", "max_allocated_cpu", "driver_allocated_mps"):
-        if field in memory:
-            value: float | None = memory[field]
-            return value
-    return None
 
 
 def _milliseconds(key: str) -> Callable[[Record], float | None]:
@@ -200,10 +194,8 @@ COLUMNS: tuple[tuple[str, Callable[[Record], object]], ...] = (
     ("Test accuracy", lambda record: record.get("test_accuracy")),
 )
 
-NOTE = (
-    "Medians per epoch (or pass); Training holds Loading, the wait for the batches. Peak: one step "
-    "with the largest batch, on a CPU the new tensors alive at once, else all allocated."
-)
+NOTE = "Medians per epoch (or pass); Training holds Loading, the wait for the batches."
+PEAK_NOTE = "Peak: memory {}, in one step with the largest batch."
 
 
 def main(argv: Sequence[str] | None = None) -> list[Record]:

@@ -194,6 +194,7 @@ def _add_axes(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     sets = f"some of {', '.join(GRAPH_SET_NAMES)}; '-like' is a generated stand-in"
     group.add_argument(
         "--datasets",
+        "--dataset",
         nargs="+",
         default=defaults.datasets,
         type=_choice("datasets", GRAPH_SET_NAMES),
