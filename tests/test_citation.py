@@ -85,6 +85,13 @@ def test_a_script_only_infers(name, capsys):
     assert "last forward pass; median of 4" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("flags", [["--inference"], []])
+def test_a_terminal_sees_how_far_it_is(flags, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    script("gcn").main([*SMOKE, *flags, "--dataset", "KarateClub"])
+    assert "GCN:   0%" in capsys.readouterr().err
+
+
 def defaults(name: str) -> dict[str, object]:
     """The settings that a script makes of an empty command line."""
     seen: list[Settings] = []

@@ -88,6 +88,10 @@ def test_one_of_the_two_kinds_can_be_left_out(spelling):
         cases_of(settings("--batch-sizes", "--eval-batch-sizes"))
 
 
+def test_a_data_set_is_named_as_in_every_script():
+    assert settings("--dataset", "cora-like").datasets == ("cora-like",)
+
+
 @pytest.mark.parametrize("text", ["[10,5]", "10", "[[1.5]]", "[[]]", "[['a']]", "x"])
 def test_other_fan_outs_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match="is no list of lists of whole numbers"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,24 @@ def test_the_script_has_a_smoke_size(name, capsys):
         MODULES[name].main(["--help"])
     assert done.value.code == 0
     assert "--smoke" in capsys.readouterr().out
+
+
+MAKES_ITS_OWN = ("demo", "overhead", "compile.table")
+SPANS_SETS_ONLY = ("compile.sweep",)  # which has --datasets
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_script_takes_a_data_set_or_is_named_as_an_exception(name, capsys):
+    with pytest.raises(SystemExit):
+        MODULES[name].main(["--help"])
+    flags = set(re.findall(r"--[\w-]+", capsys.readouterr().out))
+    assert ("--dataset" in flags) == (name not in (*MAKES_ITS_OWN, *SPANS_SETS_ONLY))
+    assert ("--datasets" in flags) >= (name in SPANS_SETS_ONLY)
+    for file in ("benchmark/README.md", "docs/source/data.rst"):
+        text = (BENCHMARK.parent / file).read_text(encoding="utf-8")
+        exceptions = " ".join(text.split()).split("takes `")[1].split(" own")[0]
+        if name in MAKES_ITS_OWN:
+            assert f"{name.replace('.', '/')}.py`" in exceptions, f"{file} does not name it"
 
 
 @pytest.mark.parametrize("name", ["citation.gcn", "kernel.main_performance", "points.point_net"])

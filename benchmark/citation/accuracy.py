@@ -93,7 +93,12 @@ def main(argv: Sequence[str] | None = None) -> list[Accuracy]:
         "--models", nargs="+", choices=list(SCRIPTS), default=list(SCRIPTS), help="(default: all)"
     )
     parser.add_argument(
-        "--datasets", nargs="+", choices=DATASETS, default=list(DATASETS), help="(default: both)"
+        "--datasets",
+        "--dataset",
+        nargs="+",
+        choices=DATASETS,
+        default=list(DATASETS),
+        help="(default: both)",
     )
     parser.add_argument("--root", type=Path, help="folder that holds CiteSeer/raw and PubMed/raw")
     parser.add_argument(

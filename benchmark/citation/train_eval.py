@@ -165,7 +165,17 @@ class Experiment:
     def _time_inference(self) -> tuple[float, ...]:
         self._restart(self.settings.seed)
         self.infer()  # fills the caches that the restart has emptied
-        return tuple(self._timed(self.infer) for _ in range(self.settings.epochs))
+        with self._bar(self.settings.epochs, "pass") as bar:
+            return tuple(self._timed_pass(bar) for _ in range(self.settings.epochs))
+
+    def _timed_pass(self, bar: tqdm[Any]) -> float:
+        seconds = self._timed(self.infer)
+        bar.update()
+        return seconds
+
+    def _bar(self, total: int, unit: str) -> tqdm[Any]:
+        """Return a progress bar, drawn on a terminal only."""
+        return tqdm(total=total, unit=unit, desc=self.network, disable=None, leave=False)
 
     def _timed(self, step: Callable[[], None]) -> float:
         with timeit(log=False) as timer:
@@ -174,8 +184,7 @@ class Experiment:
 
     def _train_runs(self) -> tuple[TrainingRun, ...]:
         seeds = range(self.settings.seed, self.settings.seed + self.settings.runs)
-        total = self.settings.runs * self.settings.epochs
-        with tqdm(total=total, unit="epoch", desc=self.network, disable=None, leave=False) as bar:
+        with self._bar(self.settings.runs * self.settings.epochs, "epoch") as bar:
             return tuple(self._train_run(seed, bar) for seed in seeds)
 
     def _train_run(self, seed: int, bar: tqdm[Any]) -> TrainingRun:

@@ -136,6 +136,7 @@ def loader_parser(description: str | None) -> argparse.ArgumentParser:
     group = parser.add_argument_group("cases")
     group.add_argument(
         "--datasets",
+        "--dataset",
         nargs="+",
         default=DATASETS,
         metavar="NAME",
