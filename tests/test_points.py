@@ -531,6 +531,23 @@ def test_the_layers_have_the_sizes_of_torch_geometrics_benchmark(name, sizes):
     assert found == sizes
 
 
+def test_point_cnn_refuses_clouds_that_it_would_run_out_of_points_of(capsys):
+    point_cnn = script("point_cnn")
+    net = point_cnn.Net(10).eval()
+    cloud = torch.rand(point_cnn.LEAST_POINTS, 3)
+    zeros = torch.zeros(len(cloud), dtype=torch.long)
+    assert net(cloud, zeros, 1).shape == (1, 10)
+    with pytest.raises(ValueError, match="fewer than the 32 points"):
+        net(cloud[1:], zeros[1:], 1)
+    with pytest.raises(SystemExit) as caught:
+        point_cnn.main([*SMOKE, "--num_points", "128"])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith(
+        "argument --num_points: 128 is not allowed; give a whole number at least 246"
+    )
+
+
 def test_inference_is_timed_and_profiled(capsys):
     result = script("edge_cnn").main([*SMOKE, "--inference", "--profile", "--num_points", "64"])
     assert result.epochs == ()

@@ -18,6 +18,9 @@ from benchmark.points.results import PointsResult
 from benchmark.points.settings import points_parser
 from benchmark.points.train_eval import run_script
 
+LEAST_POINTS = 246
+"""Of them the samplings keep 93 and 32, and the last convolutions look at 32."""
+
 
 class Net(torch.nn.Module):
     """Four X-convolutions on fewer and fewer points, a mean over the cloud, three layers."""
@@ -53,9 +56,8 @@ class Net(torch.nn.Module):
 
 def main(argv: Sequence[str] | None = None) -> PointsResult:
     """Run the script with the given arguments, by default those of the process."""
-    return run_script(
-        "PointCNN", Net, points_parser(__doc__, epochs=12, batch_size=8, scale=0.03), argv
-    )
+    parser = points_parser(__doc__, epochs=12, batch_size=8, scale=0.03, least_points=LEAST_POINTS)
+    return run_script("PointCNN", Net, parser, argv)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from benchmark.arguments import (
     POSITIVE,
     add_run_flags,
     add_switch,
+    number,
 )
 from benchmark.classification.case_help import CaseHelp
 from benchmark.classification.training import Plan
@@ -98,6 +99,7 @@ def points_parser(
     batch_size: int,
     scale: float,
     num_points: int = 256,
+    least_points: int = 1,
     lr: float = 0.001,
 ) -> argparse.ArgumentParser:
     """Return a parser with the flags of every script on point clouds.
@@ -108,6 +110,7 @@ def points_parser(
         batch_size: Clouds per step.
         scale: Factor on the number of clouds of a stand-in.
         num_points: Points of each cloud.
+        least_points: The fewest of them that the network can work with.
         lr: Step size of Adam.
     """
     parser = argparse.ArgumentParser(
@@ -116,7 +119,7 @@ def points_parser(
         formatter_class=CaseHelp,
     )
     parser.set_defaults(default_scale=scale)
-    _add_data_flags(parser, scale, num_points)
+    _add_data_flags(parser, scale, num_points, least_points)
     group = parser.add_argument_group("training")
     flags: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
         ("--epochs", COUNT, epochs, "epochs, or passes with --inference"),
@@ -136,7 +139,9 @@ def points_parser(
     return parser
 
 
-def _add_data_flags(parser: argparse.ArgumentParser, scale: float, num_points: int) -> None:
+def _add_data_flags(
+    parser: argparse.ArgumentParser, scale: float, num_points: int, least_points: int
+) -> None:
     group = parser.add_argument_group("data")
     group.add_argument(
         "--dataset",
@@ -153,7 +158,10 @@ def _add_data_flags(parser: argparse.ArgumentParser, scale: float, num_points: i
     )
     parser.set_defaults(scale=None)
     group.add_argument(
-        "--num_points", type=COUNT, default=num_points, help="points of each cloud; 1024 in PyG's"
+        "--num_points",
+        type=number(int, least=least_points),
+        default=num_points,
+        help="points of each cloud; 1024 in PyG's",
     )
     group.add_argument(
         "--max_clouds", type=COUNT, help="take no more clouds than these to train on, and to test"
