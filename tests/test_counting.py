@@ -7,9 +7,10 @@ import random
 import re
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tests.conftest import module_state
@@ -455,17 +456,35 @@ class Stateful(nn.Module):
         self.register_buffer("seen", torch.zeros(()))
         self.calls = 0
         self.history = []
+        self.recent = deque([1, 2], maxlen=2)
+        self.hits = np.zeros(2)
         self.cache = {"kept": 1}
+        self.torch_generator = torch.Generator()
+        self.numpy_generator = np.random.default_rng(0)
+        self.numpy_state = np.random.RandomState(0)
+        self.python_generator = random.Random(0)
 
     def forward(self, x):
         self.calls += 1
         self.history.append(x)
+        self.recent.append(3)
+        self.hits += 1
+        self.draw()
         self.cache["last"] = x
         self.new = x
         self.seen += 1
         self.norm.running_mean = self.norm.running_mean * 2
         random.random()
         return self.dropout(self.norm_again(self.norm(x)))
+
+    def draw(self):
+        """One number of each generator."""
+        return [
+            torch.rand((), generator=self.torch_generator).item(),
+            self.numpy_generator.random(),
+            self.numpy_state.random(),
+            self.python_generator.random(),
+        ]
 
 
 def test_a_pass_leaves_the_model_as_found(x):
@@ -479,6 +498,8 @@ def test_a_pass_leaves_the_model_as_found(x):
 
     assert module_state(model) == before
     assert (model.calls, model.history, model.cache) == (0, [], {"kept": 1})
+    assert (list(model.recent), model.hits.tolist()) == ([1, 2], [0.0, 0.0])
+    assert model.draw() == Stateful().draw()
     assert not hasattr(model, "new")
     assert {name: id(buffer) for name, buffer in model.named_buffers()} == buffers
     assert {name: buffer._version for name, buffer in model.named_buffers()} == versions
@@ -628,6 +649,15 @@ def test_a_rank_counts_alone(tmp_path):
 def test_lazy_models_are_refused():
     with pytest.raises(ValueError, match="lazy parameter 'weight'"):
         counting_pass(nn.LazyLinear(3), (torch.rand(2, 2),), {}, lambda op: None)
+
+
+def test_replicas_on_threads_are_refused(x):
+    replicated = nn.DataParallel(nn.Linear(F, 2))  # without GPUs it only calls its module
+    flops, _, _ = totals(replicated, x)
+    assert flops["aten::addmm"] == 2 * N * F * 2
+    replicated.device_ids = [0, 1]
+    with pytest.raises(CannotCount, match="a thread for each device"):
+        counting_pass(replicated, (x,), {}, lambda op: None)
 
 
 def test_scripted_modules_are_counted(x):

@@ -14,6 +14,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "gnnprof"
 LEAVES = {
     "_version",
     "_files",
+    "_process",
+    "_time_line",
     "_statistics",
     "_records",
     "_tables",
@@ -53,6 +55,7 @@ CAPTURE = {
     "_dynamo",
     "_dynamo_records",
     "_compile_compare",
+    "_compile_own_model",
     "_compile_workload",
     "_compile_study",
     "_compile_run",

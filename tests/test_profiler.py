@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import gzip
 import json
 import pickle
 import threading
@@ -18,6 +19,7 @@ from torch_geometric.profile.profiler import Profiler as ReferenceProfiler
 
 from conftest import module_state
 from gnnprof import Profiler, ProfileRow, _device
+from gnnprof._time_line import TimeLine
 from gnnprof.profiler import Measure, Trace, format_memory, format_time
 
 NODES, EDGES, FEATURES = 60, 240, 8
@@ -507,6 +509,28 @@ def test_copies_made_in_the_block_lose_the_hooks_when_first_called(duplicate, gr
     assert [s[:3] for s in module_state(replica) if isinstance(s[1], bool)] == clean
 
 
+class HooksInLists(nn.Module):
+    """As GraphModule and DistributedDataParallel have them."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(FEATURES, 2)
+        self._replace_hooks = []
+        self._comm_hooks = [("hook", None)]
+
+    def forward(self, x):
+        return self.lin(x)
+
+
+def test_a_copy_with_hooks_of_other_kinds_can_be_called(graph):
+    model = nn.Sequential(HooksInLists(), torch.fx.symbolic_trace(nn.ReLU()))
+    with Profiler(model):
+        replica = copy.deepcopy(model)
+    assert torch.equal(replica(graph[0]), model(graph[0]))
+    assert replica[0]._comm_hooks == [("hook", None)]
+    assert not any(module._forward_hooks for module in replica.modules())
+
+
 # --- compiled models -------------------------------------------------------------------------
 
 
@@ -610,6 +634,34 @@ def test_the_trace_has_a_range_for_every_module_and_phase(graph, tmp_path):
     names = {event.get("name") for event in trace["traceEvents"]}
     assert {"gnnprof::forward", "gnnprof:lin:forward", "gnnprof::message"} <= names
     assert len(prof.rows) > 5
+
+
+def test_a_trace_can_be_written_more_than_once(graph, tmp_path):
+    prof = profiled(GCNConv(FEATURES, 3).eval(), *graph)
+    first = prof.export_chrome_trace(tmp_path / "first.json.gz")
+    second = prof.export_chrome_trace(tmp_path / "second.json")
+    text = gzip.decompress(first.read_bytes())
+    assert "gnnprof::message" in {event.get("name") for event in json.loads(text)["traceEvents"]}
+    assert second.read_bytes() == text
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["first.json.gz", "second.json"]
+    with pytest.raises(FileExistsError):
+        prof.export_chrome_trace(second)
+    third = prof.export_chrome_trace(tmp_path / "third.json")
+    third.unlink()
+    with pytest.raises(FileNotFoundError, match=r"third\.json is gone: profile again"):
+        prof.export_chrome_trace(tmp_path / "fourth.json")
+
+
+def test_a_trace_that_could_not_be_written_is_told_from_one_that_is_gone(tmp_path):
+    def fail(path: str) -> None:
+        raise OSError(28, "No space left on device", path)
+
+    line = TimeLine(fail)
+    with pytest.raises(OSError, match="No space left"):
+        line.write(tmp_path / "trace.json", overwrite=False)
+    with pytest.raises(FileNotFoundError, match="could not be written: profile again"):
+        line.write(tmp_path / "trace.json", overwrite=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_short_table_shows_layers_and_phases_that_add_up_to_100_percent(graph):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -16,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import GCN
 
 from conftest import module_state
-from gnnprof import Profiler, _recorder
+from gnnprof import Profiler, _attribution, _open_ranges, _recorder
+from gnnprof._events import Session
 from gnnprof._open_ranges import session_may_end
 from test_profiler import check_sums, row_of
 
@@ -250,6 +253,113 @@ def test_another_thread_that_may_run_ops_puts_a_cut_off(model, cuts):
         assert cuts
         go_on.set()
         other.join()
+    check_sums(prof)
+
+
+def test_a_compiled_function_that_calls_the_plain_model_is_not_cut(model, cuts):
+    seen = []
+
+    def step(x):
+        torch._dynamo.graph_break()
+        x = model(x)
+        seen.append(torch.compiler.is_compiling())
+        return x + 1
+
+    compiled = torch.compile(step, backend="eager")
+    plain = torch.compiler.disable(step)
+    compiled(X), plain(X)
+    with Profiler(model):
+        for _ in range(4):
+            compiled(X)
+    assert cuts == []
+    with Profiler(model):
+        for _ in range(4):
+            plain(X)
+    assert len(cuts) > 1
+    assert False in seen
+
+
+def test_the_end_of_a_block_waits_for_an_op_on_another_thread(model, monkeypatch):
+    events = []
+
+    def others_wait() -> bool:
+        events.append("asked")
+        return len(events) > 3
+
+    stop = Session.stop
+    monkeypatch.setattr(_open_ranges, "_others_wait", others_wait)
+    monkeypatch.setattr(Session, "stop", lambda self: (events.append("ended"), stop(self)))
+    with Profiler(model) as prof:
+        model(X)
+    if not prof._recorder._session.all_threads:
+        pytest.skip("this torch records one thread only")
+    assert events == ["asked"] * 4 + ["ended"]
+    check_sums(prof)
+
+
+def test_the_end_of_a_block_does_not_wait_for_ever(model, monkeypatch):
+    monkeypatch.setattr(_open_ranges, "_others_wait", lambda: False)
+    began = time.monotonic()
+    with Profiler(model) as prof:
+        model(X)
+    assert time.monotonic() - began < 5
+    check_sums(prof)
+
+
+@pytest.mark.parametrize("moment", ["_end_session", "_fold", "_begin_session"])
+def test_ctrl_c_in_a_cut_leaves_a_profile_and_no_session(model, cuts, moment, monkeypatch):
+    step = getattr(_recorder.Recorder, moment)
+
+    def interrupted(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)  # where Python would handle it
+        step(self)
+
+    prof = Profiler(model)
+
+    def block() -> None:
+        with prof, monkeypatch.context() as patch:
+            model(X)
+            patch.setattr(_recorder.Recorder, moment, interrupted)
+            for _ in range(3):
+                model(X)
+
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            block()
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    assert len(cuts) == 1
+    assert row_of(prof, "").calls == 1
+    check_sums(prof)
+    with Profiler(model) as prof:
+        model(X)
+    check_sums(prof)
+
+
+def test_the_backward_of_a_generator_is_found_after_later_backwards_and_a_cut(cuts):
+    generator, critic = nn.Linear(4, 4), nn.Linear(4, 1)
+    with Profiler(nn.ModuleDict({"G": generator, "C": critic})) as prof:
+        for _ in range(4):
+            fake = generator(X)  # its nodes are older than those of the critic below
+            critic(fake.detach()).mean().backward()
+            critic(X).mean().backward()
+            critic(fake).mean().backward()
+    assert cuts
+    assert row_of(prof, "G").backward_calls == 2 * 4  # addmm and the transposed weight
+    check_sums(prof)
+
+
+def test_forwards_that_never_run_backward_are_forgotten_at_last(model, cuts, monkeypatch):
+    monkeypatch.setattr(_attribution, "_MOST_WAITING", 10)
+    with Profiler(model) as prof:
+        outputs = [model(X) for _ in range(20)]
+        torch.stack(outputs).sum().backward()
+    assert len(cuts) > 5
+    attribution = prof._recorder.settle()
+    assert len(attribution._waiting) <= 10
+    assert 0 < row_of(prof, "0").backward_calls < 2 * 20
     check_sums(prof)
 
 

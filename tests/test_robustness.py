@@ -175,6 +175,48 @@ def test_a_wrapper_that_delegates_attributes_has_no_phases_of_its_own():
     assert row_of(prof, "inner", "message").calls == 1
 
 
+def test_a_stream_without_isatty_is_no_terminal(monkeypatch):
+    class Log:
+        def write(self, text: str) -> int:
+            return len(text)
+
+    model = nn.Linear(4, 4)
+    with Profiler(model) as prof:
+        model(X)
+    for stream in (Log(), None):
+        monkeypatch.setattr("sys.stdout", stream)
+        assert "of which rows cover" in str(prof)
+
+
+def test_selected_modules_that_are_not_called_are_named_as_such():
+    holder = Holder(nn.Linear(4, 4))
+    with Profiler(holder, paths=["unused"]) as prof:
+        holder(X)
+    assert "None of the modules that 'paths' selects was called" in str(prof)
+    with Profiler(holder, paths=["unused"]) as prof:
+        holder.inner(X)
+    assert "The model was not called in the block" in str(prof)
+
+
+class Holder(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+        self.unused = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_only_markers_that_were_recorded_are_told():
+    model = nn.Linear(4, 4)
+    with Profiler(model, skip=2, active=3) as prof:
+        for _ in range(10):
+            model(X)
+    assert "Profiler: 3 markers" in str(prof)
+    assert prof._summary()["overhead"]["markers"] == 3
+
+
 def test_a_block_without_a_recorded_step_says_so(tmp_path):
     model = nn.Linear(4, 4)
     with Profiler(model, skip=5) as prof:

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from gnnprof._layer_table import costliest_first, layer_table, lines_of, selected, self_time
+from gnnprof._layer_table import Line, costliest_first, layer_table, lines_of, selected, self_time
+from gnnprof._layer_table import titles as titles_of
 from gnnprof._records import ProfileRow
 from gnnprof._tables import (
     COLUMNS,
@@ -119,7 +120,7 @@ def test_a_column_that_was_asked_for_is_shown(measured, hidden):
 
 
 def titles(lines) -> list[str]:
-    return [line.title.strip() for line in lines]
+    return [title.strip() for title in titles_of(lines)]
 
 
 def test_a_depth_a_least_share_and_no_ops():
@@ -152,6 +153,33 @@ def test_the_costliest_comes_first_and_keeps_what_is_below_it():
     by_total = costliest_first(lines, lambda row: row.cpu_time)
     assert titles(by_total)[1] == "conv (GCNConv)"
     assert sorted(titles(by_total)) == sorted(titles(lines))
+
+
+def selected_row(path: str, seconds: float, op: str | None = None) -> ProfileRow:
+    return ProfileRow(path, "Conv", None, op, 1, seconds, seconds)
+
+
+def test_rows_without_their_parents_keep_together_and_say_where_they_are():
+    rows = [
+        selected_row("convs.0", 2.0),
+        selected_row("convs.0", 1.5, "aten::mm"),
+        selected_row("convs.0", 0.5, "aten::add"),
+        selected_row("convs.1", 3.0),
+        selected_row("convs.1", 1.0, "aten::mm"),
+        selected_row("lin", 2.5),
+    ]
+    lines = list(lines_of(rows, "Net"))
+    assert titles(costliest_first(lines, self_time)) == [
+        "convs.1 (Conv)",
+        "aten::mm",
+        "convs.0 (Conv)",
+        "aten::mm",
+        "aten::add",
+        "lin (Conv)",
+    ]
+    assert titles([*lines, Line(selected_row("convs", 0.0), ("Net", "convs"))])[:1] == ["0 (Conv)"]
+    by_layer = list(lines_of([selected_row(f"convs.{i}.lin", 1.0) for i in range(2)], "Net"))
+    assert titles(by_layer) == ["convs.0.lin (Conv)", "convs.1.lin (Conv)"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

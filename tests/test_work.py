@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import threading
 
 import pytest
 import torch
@@ -25,6 +26,24 @@ def graph() -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(NODES, WIDTH, generator=generator)
     return x, torch.randint(NODES, (2, EDGES), generator=generator)
+
+
+def test_a_forward_on_other_threads_is_not_counted(graph):
+    class Threaded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(WIDTH, 2)
+
+        def forward(self, x):
+            thread = threading.Thread(target=self.lin, args=(x,))
+            thread.start()
+            thread.join()
+            return x + 1
+
+    with Profiler(Threaded(), counts=True) as prof:
+        prof(graph[0])
+    assert "Not counted: the forward calls modules on other threads" in str(prof)
+    assert row_of(prof, "").flops is None
 
 
 def counted(model: nn.Module, *args: object, forwards: int = 1, **options: object) -> Profiler:

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
+from itertools import islice
 from typing import NamedTuple
 
 from gnnprof._events import BACKWARD_PREFIX, Events, HostEvent, MemoryEvent
@@ -31,6 +32,9 @@ _NAMED_RANGES = {"Optimizer.": OPTIMIZER, "enumerate(DataLoader)#": DATA_LOADING
 """How torch's own ranges outside the model begin, and the phase of their row."""
 
 _RANGE_STARTS = tuple(_NAMED_RANGES)
+
+_MOST_WAITING = 100_000
+"""Autograd nodes of earlier sessions whose backward may come: 4,000 forwards of a GCN, 20 MB."""
 
 _ACCUMULATE = "AccumulateGrad"
 """End of the name of the node that adds a gradient to a parameter's."""
@@ -129,6 +133,7 @@ class Attribution:
         self._stack: list[_Frame] = []
         self._forward_chains: dict[Tally, Chain] = {}
         self._creators: dict[NodeKey, Chain] = {}
+        self._waiting: dict[NodeKey, Chain] = {}
         self._creator_numbers: dict[int, list[int]] = {}
         self._settled: dict[Tally, Tally] = {}
         self._live = LiveBytes([])
@@ -149,16 +154,12 @@ class Attribution:
         self._live = LiveBytes(memory, self._live.last)
         self._nodes: dict[NodeKey, Tally] = {}
         self._candidates: list[Tally] = []
-        earlier = {
-            key: tuple(self._settled.get(row, row) for row in chain)
-            for key, chain in self._creators.items()
-        }
         self._creators = {}
         self._settled = {}
         host = _ended_by(self._session.end, events.host)
         self._walk(merge(host, events.memory) if events.memory else host)
-        self._settle(earlier)
-        self._keep_creators(earlier)
+        self._settle()
+        self._keep_creators()
         self._outside.forward.calls = 1  # the block
         self._outside.forward.self_device_ns += events.unlinked_device_ns
 
@@ -352,17 +353,13 @@ class Attribution:
 
     # --- afterwards --------------------------------------------------------------------------
 
-    def _settle(self, earlier: Mapping[NodeKey, Chain]) -> None:
-        """Give the backward to the rows that created it, and the ops outside to loss or outside.
-
-        Args:
-            earlier: The creators of the sessions before whose backward has not run yet.
-        """
+    def _settle(self) -> None:
+        """Give the backward to the rows that created it, and the ops outside to loss or outside."""
         keys = {node: key for key, node in self._nodes.items()}
         self._creator_numbers = _numbers_by_thread(self._creators if keys else ())
         with_backward = set()
         for key, node in self._nodes.items():
-            known = self._chain_of(key, keys) or earlier.get(key)
+            known = self._chain_of(key, keys) or self._waiting.get(key)
             *above, owner = known or self._chain_of_op_before(key, keys) or (self._outside,)
             with_backward.add(owner)
             self._settled[node] = owner
@@ -379,26 +376,33 @@ class Attribution:
             self._settled[candidate] = self._row(RowKey(None, phase))
         self._settle_peaks()
 
-    def _keep_creators(self, earlier: Mapping[NodeKey, Chain]) -> None:
-        """Keep those whose backward may still come: all that are newer than the last one that ran.
+    def _keep_creators(self) -> None:
+        """Keep those whose backward has not run: it may come in a later session.
 
-        A loss over many forwards needs them all; a usual training loop leaves next to none.
+        A loss over many forwards needs them all, and a GAN those of the generator; a usual
+        training loop leaves few. Where no backward comes at all, the oldest are forgotten.
         """
-        last: dict[int, int] = {}
-        for thread, sequence in self._nodes:
-            last[thread] = max(sequence, last.get(thread, -1))
-        self._creators = {
-            key: chain
-            for key, chain in {**earlier, **self._creators}.items()
-            if key[1] > last.get(key[0], -1)
-        }
+        for key in self._nodes:
+            self._waiting.pop(key, None)
+        for key, chain in self._creators.items():
+            if key not in self._nodes:
+                settled = not self._settled.keys().isdisjoint(chain)
+                self._waiting[key] = tuple(map(self._final_row, chain)) if settled else chain
+        too_many = len(self._waiting) - _MOST_WAITING
+        for key in list(islice(self._waiting, max(too_many, 0))):
+            del self._waiting[key]
+
+    def _final_row(self, row: Tally) -> Tally:
+        """The row that stands for one that was settled: loss, outside, or a creator."""
+        while row in self._settled:
+            row = self._settled[row]
+        return row
 
     def _settle_peaks(self) -> None:
         """Name the row of each peak that this session raised."""
         key_of = {tally: key for key, tally in self.tallies.items()}
         for on_device, (live, owner) in self._highest.items():
-            while owner in self._settled:
-                owner = self._settled[owner]
+            owner = self._final_row(owner)
             so_far = self.peaks[on_device]
             if owner in key_of and (so_far is None or live > so_far[0]):
                 self.peaks[on_device] = (live, key_of[owner])

@@ -6,13 +6,16 @@ a model once under the counter and leaves it, its inputs and the random state as
 
 from __future__ import annotations
 
+import random
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
@@ -189,9 +192,10 @@ def counting_pass(
 
     Parameters, inputs and gradients are not written. Buffers are copies while the pass runs, so
     that running statistics stay; what the forward sets on its modules (a cache, a counter) is put
-    back, one level deep in lists, dictionaries and sets; so is the random state. Hooks of the
-    user run. A cached layer counts what it does with the cache as it is now. No other rank takes
-    part: `DistributedDataParallel` only calls its module.
+    back, one level deep in containers and arrays; so are the random state and that of generators
+    that are attributes of modules. Hooks of the user run. A cached layer counts what it does with
+    the cache as it is now. No other rank takes part: `DistributedDataParallel` only calls its
+    module.
 
     Args:
         model: The model; compiled parts run as the original program.
@@ -205,10 +209,12 @@ def counting_pass(
 
     Raises:
         CannotCount: If the forward writes in place to a tensor that is not its own, such as an
-            input, or calls a collective of several ranks. Neither has happened.
+            input, or calls a collective of several ranks, neither of which has happened; or if it
+            runs on several threads.
         ValueError: If the model has lazy parameters, which the pass would initialise.
     """
     _refuse_lazy(model)
+    _refuse_replicas(model)
     counter = OpCounter(on_op)
     guard = _Guard()
     with ExitStack() as undo:
@@ -235,6 +241,12 @@ def _refuse_lazy(model: nn.Module) -> None:
             )
 
 
+def _refuse_replicas(model: nn.Module) -> None:
+    """An op counter sees its own thread only."""
+    if any(isinstance(m, nn.DataParallel) and len(m.device_ids) > 1 for m in model.modules()):
+        raise CannotCount("the forward of DataParallel runs on a thread for each device")
+
+
 @contextmanager
 def _run_uncompiled() -> Iterator[None]:
     """Run compiled functions as they were written: their kernels do not call the dispatcher."""
@@ -258,33 +270,48 @@ def modules_kept(model: nn.Module) -> Iterator[None]:
     copies: dict[Tensor, Tensor] = {}
     with ExitStack() as undo:
         for module in model.modules():
-            undo.callback(_restore, module, *_snapshot(module))
+            undo.callback(_put_back, module, dict(vars(module)))
+            for value in vars(module).values():
+                restore = _restorer(value)
+                if restore is not None:
+                    undo.callback(restore)
             for name, buffer in module._buffers.items():
                 if buffer is not None and not isinstance(module, torch.jit.ScriptModule):
                     module._buffers[name] = copies.setdefault(buffer, buffer.detach().clone())
         yield
 
 
-def _snapshot(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the attributes of a module, and shallow copies of those that are containers."""
-    attributes = dict(vars(module))
-    containers = {
-        name: value.copy()
-        for name, value in attributes.items()
-        if isinstance(value, list | dict | set)
-    }
-    return attributes, containers
-
-
-def _restore(module: nn.Module, attributes: dict[str, Any], containers: dict[str, Any]) -> None:
+def _put_back(module: nn.Module, attributes: dict[str, Any]) -> None:
+    """Take away what was set on a module, and set what it had."""
     now = vars(module)
     for name in now.keys() - attributes.keys():
         del now[name]
     now.update(attributes)
-    for name, members in containers.items():
-        container = attributes[name]
-        container.clear()
-        (container.extend if isinstance(container, list) else container.update)(members)
+
+
+def _restorer(value: Any) -> Callable[[], object] | None:
+    """What puts the present state of an attribute back; None where nothing is known to change it.
+
+    That is a container, one level deep, an array, or a source of random numbers.
+    """
+    if isinstance(value, list | dict | set | deque):
+        return partial(_refill, value, value.copy())
+    if isinstance(value, np.ndarray) and value.flags.writeable:
+        return partial(np.copyto, value, value.copy())
+    if isinstance(value, torch.Generator):
+        return partial(value.set_state, value.get_state())
+    if isinstance(value, np.random.Generator):
+        return partial(setattr, value.bit_generator, "state", value.bit_generator.state)
+    if isinstance(value, np.random.RandomState):
+        return partial(value.set_state, value.get_state())
+    if isinstance(value, random.Random):
+        return partial(value.setstate, value.getstate())
+    return None
+
+
+def _refill(container: Any, members: Any) -> None:
+    container.clear()
+    (container.update if isinstance(container, dict | set) else container.extend)(members)
 
 
 class _Guard(_OpMode):  # type: ignore[no-untyped-call]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+import sys
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import NamedTuple
 
 from gnnprof._records import OUTSIDE, ProfileRow
@@ -37,14 +39,21 @@ class Line(NamedTuple):
         names = self.names if self.row.path is None else self.names[1:] or self.names
         return "".join("-" * depth + name for depth, name in enumerate(names, 1))
 
-    @property
-    def title(self) -> str:
-        """Name of the row as the table prints it, indented by its depth."""
+    def title(self, listed: Container[tuple[str, ...]]) -> str:
+        """Name of the row as the table prints it, indented by its depth.
+
+        Args:
+            listed: The names of all lines; a module says the names of those above it that are not
+                among them, except for the model's.
+        """
         row, name = self.row, self.names[-1]
         if row.op is None and row.path is not None and row.phase is not None:
             name = f"[{name}]"
         elif row.op is None and row.path:
-            name = f"{name} ({row.module})"
+            first = len(self.names) - 1
+            while first > 1 and self.names[:first] not in listed:
+                first -= 1
+            name = f"{'.'.join(self.names[first:])} ({row.module})"
         if row.shared_with is not None:
             name += f" = {row.shared_with or self.names[0]}"
         return "  " * (len(self.names) - 1) + name
@@ -115,13 +124,21 @@ def selected(
 
 
 def costliest_first(lines: Sequence[Line], figure: Callable[[ProfileRow], float]) -> list[Line]:
-    """The same lines with siblings in falling order; every line keeps the ones below it."""
+    """The same lines with siblings in falling order; every line keeps the ones below it.
+
+    Lines whose parent is not listed stay together, in the place of the costliest of them.
+    """
+
+    def cost(group: Sequence[Line]) -> float:
+        highest = min(len(line.names) for line in group)
+        return max(figure(line.row) for line in group if len(line.names) == highest)
 
     def ordered(part: Sequence[Line], depth: int) -> Iterator[Line]:
         groups = [list(g) for _, g in itertools.groupby(part, key=lambda line: line.names[:depth])]
-        for head, *below in sorted(groups, key=lambda group: -figure(group[0].row)):
-            yield head
-            yield from ordered(below, depth + 1)
+        for group in sorted(groups, key=cost, reverse=True):
+            heads = 1 if len(group[0].names) == depth else 0
+            yield from group[:heads]
+            yield from ordered(group[heads:], depth + 1)
 
     return list(ordered(lines, 1))
 
@@ -150,13 +167,27 @@ def layer_table(
     head = ["Module", "Self CPU %", *(c.heading.replace("CUDA", device) for c in columns)]
     body = [
         [
-            line.title,
+            title,
             _percent(self_time(line.row), whole),
             *(column.text(column.read(line.row)) for column in columns),
         ]
-        for line in lines
+        for line, title in zip(lines, titles(lines), strict=True)
     ]
     return text_table(head, body, width)
+
+
+def titles(lines: Sequence[Line]) -> list[str]:
+    """The names of rows as a table of these lines prints them."""
+    listed = {line.names for line in lines}
+    return [line.title(listed) for line in lines]
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal that is printed to; None if it is none, such as a log file."""
+    is_terminal = getattr(sys.stdout, "isatty", None)  # not all that can be written to has it
+    if is_terminal is None or getattr(sys.stdout, "closed", False) or not is_terminal():
+        return None
+    return shutil.get_terminal_size().columns
 
 
 def text_table(head: Sequence[str], body: Sequence[Sequence[str]], width: int | None = None) -> str:

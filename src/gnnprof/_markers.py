@@ -98,7 +98,9 @@ def remove_copied_hooks(copied: nn.Module) -> None:
         return
     for module in copied.modules():
         attributes = vars(module)
-        for hooks in [value for name, value in attributes.items() if name.endswith("_hooks")]:
+        # GraphModule and DistributedDataParallel have lists of such names.
+        named = [value for name, value in attributes.items() if name.endswith("_hooks")]
+        for hooks in [value for value in named if isinstance(value, dict)]:
             for number in [n for n, hook in hooks.items() if isinstance(hook, _Hook)]:
                 del hooks[number]
                 attributes["_forward_hooks_always_called"].pop(number, None)
@@ -137,6 +139,7 @@ class Markers:
         layout: Name and site of every marked place, in the order of the module tree: a module,
             its phases, its children. A shared module stands under each of its names.
         calls: How often each marker was opened so far, by its name.
+        recorded: How many were opened while a session ran.
         recording: Whether a session runs: without one a marker must not be opened, because torch
             fails when it is closed in a session that began in between.
         unrecorded_calls: Marked calls on threads that the session does not record.
@@ -158,6 +161,7 @@ class Markers:
         self._before_forward = before_forward
         self._between_calls = between_calls
         self.calls: Counter[str] = Counter()
+        self.recorded = 0
         self.recording = False
         self.unrecorded_calls = 0
         names: dict[nn.Module, list[str]] = {}
@@ -191,7 +195,7 @@ class Markers:
 
     @property
     def entered(self) -> int:
-        """Markers opened so far."""
+        """Markers opened so far, whether recorded or not."""
         return self.calls.total()
 
     @property
@@ -269,6 +273,7 @@ class Markers:
         self.calls[name] += 1
         marker = None
         if self.recording:
+            self.recorded += 1
             marker = Marker(name)
             marker.__enter__()
         ranges.stack.append((name, marker))

@@ -3,14 +3,15 @@
 A range of torch's that is open when a session ends writes its own end into memory that the session
 has given back, when it closes later: the process dies, or its heap is damaged (seen with torch
 2.13). Which C++ ranges are open cannot be asked, so what could have opened one is looked at: Python
-ranges (`record_function`, which optimizers and DistributedDataParallel use too), autograd on this
-thread's stack, and other threads that may be in the middle of an op.
+ranges (`record_function`, which optimizers and DistributedDataParallel use too), autograd and
+compiled functions on this thread's stack, and other threads that may be in the middle of an op.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -19,6 +20,12 @@ from typing import Any
 from torch.autograd.profiler import record_function
 
 _AUTOGRAD = "torch.autograd"
+
+_COMPILED = "torch._dynamo.eval_frame"
+"""Where the function lies that `torch.compile` returns; it holds the variable `callback`."""
+
+_PATIENCE = 0.2
+"""Seconds that the end of a block waits for other threads to come out of their ops."""
 
 _WAITING = frozenset(
     {
@@ -59,9 +66,19 @@ def session_may_end(*, all_threads: bool) -> bool:
     Args:
         all_threads: Whether the session records what other threads do.
     """
-    if _open or _inside_autograd():
+    if _open or _inside_range_of_torch():
         return False
     return not all_threads or _others_wait()
+
+
+def let_others_finish() -> None:
+    """Wait until no other thread is in the middle of an op, for a fifth of a second at most.
+
+    A thread that computes all the time is left alone then, as torch.profiler would.
+    """
+    latest = time.monotonic() + _PATIENCE
+    while not _others_wait() and time.monotonic() < latest:
+        time.sleep(0.001)
 
 
 def _watch(change: Callable[[Callable[[], None]], None], all_closed: Callable[[], None]) -> None:
@@ -89,11 +106,17 @@ def _exit(self: record_function, *error: Any) -> None:
             all_closed()
 
 
-def _inside_autograd() -> bool:
-    """Whether a backward or a custom Function runs on this thread: it has a range around it."""
+def _inside_range_of_torch() -> bool:
+    """Whether a range is around what this thread runs.
+
+    That is in a backward, a custom Function, and what a compiled function calls at a graph break.
+    """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if _module(frame).startswith(_AUTOGRAD):
+        module = _module(frame)
+        if module.startswith(_AUTOGRAD):
+            return True
+        if module == _COMPILED and "callback" in frame.f_code.co_freevars:
             return True
         frame = frame.f_back
     return False

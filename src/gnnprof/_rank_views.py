@@ -11,7 +11,7 @@ from typing import Any
 
 from gnnprof._figures import BYTES, TIME, Unit, unit_for, with_unit
 from gnnprof._html import PageSummary, PageTable, Peaks
-from gnnprof._layer_table import lines_of, self_time, text_table
+from gnnprof._layer_table import lines_of, self_time, text_table, titles
 from gnnprof._merge import RankedRow, RankProfile, Spread, caveats, merged_facts, name_ranks
 from gnnprof._records import ProfileRow
 from gnnprof._statistics import median
@@ -145,13 +145,17 @@ def merged_text(run: MergedRun, *, ops: bool, width: int | None = None) -> str:
         width: Characters that a line of the rows may have.
     """
     listed = [
-        (line.title, row)
+        (line, row)
         for line, row in zip(lines_of(run.medians, run.model), run.rows, strict=True)
         if ops or row.op is None
     ]
     columns = _columns([row for _, row in listed])
     head = ["Module", *(column.heading for column in columns)]
-    body = [[title, *(column.text(row) for column in columns)] for title, row in listed]
+    names = titles([line for line, _ in listed])
+    body = [
+        [name, *(column.text(row) for column in columns)]
+        for name, (_, row) in zip(names, listed, strict=True)
+    ]
     ranks = ranks_table(run.profiles)
     return (
         f"{run.title}\n\n{text_table(ranks.headings, ranks.rows)}\n"

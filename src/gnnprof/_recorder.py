@@ -7,9 +7,11 @@ range of torch's may be open: then it is cut later.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -23,8 +25,10 @@ from gnnprof._events import (
     others_work,
     starting_session,
 )
+from gnnprof._interrupts import interrupts_deferred
 from gnnprof._markers import Markers
-from gnnprof._open_ranges import ranges_watched, session_may_end
+from gnnprof._open_ranges import let_others_finish, ranges_watched, session_may_end
+from gnnprof._time_line import TimeLine
 
 if TYPE_CHECKING:  # the op counter is loaded only where something is counted
     from gnnprof._work import CallCatcher, CountedForward
@@ -125,6 +129,7 @@ class Recorder:
         self._has_window = False
         self._finished: Session | None = None
         self._failure: RuntimeError | None = None
+        self._time_line: TimeLine | None = None
         self._session = self._new_session()
         self._placed = ExitStack()
         self._model, self._selected = model, selected
@@ -171,7 +176,8 @@ class Recorder:
 
     def settle(self) -> Attribution:
         """Fold what is left and return the sums."""
-        self._settle(goes_on=False)
+        with interrupts_deferred():  # or a part of it would be added again
+            self._settle(goes_on=False)
         return self.attribution
 
     def _settle(self, *, goes_on: bool) -> None:
@@ -185,15 +191,17 @@ class Recorder:
             self.attribution.add(events)
             self._finished = None
 
-    def export_chrome_trace(self, path: str) -> None:
-        """Write the time line of the last session.
+    def export_chrome_trace(self, path: str | os.PathLike[str], *, overwrite: bool) -> Path:
+        """Write the time line of the last session; see `TimeLine.write`.
 
         Raises:
             RuntimeError: If there was none.
         """
         if not self.has_recorded:
             raise RuntimeError(f"nothing was recorded, so there is no trace: {self._why_nothing()}")
-        self._session.export_chrome_trace(path)
+        if self._time_line is None:
+            self._time_line = TimeLine(self._session.export_chrome_trace)
+        return self._time_line.write(path, overwrite=overwrite)
 
     @property
     def has_recorded(self) -> bool:
@@ -204,6 +212,8 @@ class Recorder:
         """Yield a sentence for each thing that is not in the rows though it was asked for."""
         if not self.has_recorded:
             yield f"Nothing was recorded: {self._why_nothing()}"
+        elif not self.markers.calls and self._forwards:
+            yield "None of the modules that 'paths' selects was called"
         elif not self.markers.calls:
             yield "The model was not called in the block: profile the object that is called"
         elif self._schedule.active is not None and not self._forwards:
@@ -269,6 +279,7 @@ class Recorder:
         elif self._has_window and self._is_time_to_fold():
             self._cut()
 
+    @interrupts_deferred()
     def _begin_recorded_steps(self) -> None:
         """Throw the warm-up away and record what follows, in a session of its own if it may be."""
         if self._running is not None and self._may_end():
@@ -279,6 +290,7 @@ class Recorder:
             _device.synchronize()  # the kernels of the warm-up are not of what follows
         self._open_window()
 
+    @interrupts_deferred()
     def _cut(self) -> None:
         """End the session, fold it into the sums and begin the next one."""
         with no_other_session_starts():
@@ -314,6 +326,7 @@ class Recorder:
     def _new_session(self) -> Session:
         return Session(self.accelerator, self.memory)
 
+    @interrupts_deferred()
     def _begin_session(self) -> None:
         began = _device.clock()
         if self.accelerator:
@@ -338,12 +351,15 @@ class Recorder:
         self._window.callback(setattr, self.markers, "recording", False)
         self._window.callback(marker.__exit__, None, None, None)
 
+    @interrupts_deferred()
     def _end_session(self) -> None:
         """End the session, and keep it if it has a part that counts."""
         self._window.close()
         running, self._running = self._running, None
-        began = _device.clock()
         if running is not None:
+            if self._session.all_threads:
+                let_others_finish()
+            began = _device.clock()
             running.close()
-        self.stop_seconds += _device.clock() - began
+            self.stop_seconds += _device.clock() - began
         self._finished = self._session if self._has_window else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import cast
 
 from gnnprof._files import write_text
 from gnnprof._html import PageSummary, page
-from gnnprof._layer_table import layer_table, lines_of
+from gnnprof._layer_table import layer_table, lines_of, terminal_width
 from gnnprof._merge import (
     DifferentRunsError,
     RankProfile,
@@ -99,10 +98,10 @@ def report(settings: ReportSettings) -> Iterator[str]:
     check_together(profiles)
     run = MergedRun(profiles, merge_rows(profiles), median_rows(profiles))
     if profiles[0].world_size == 1 or settings.source.is_file():
-        yield single_text(profiles[0], ops=settings.ops, width=_terminal_width())
+        yield single_text(profiles[0], ops=settings.ops, width=terminal_width())
         summary = single_summary(profiles[0])
     else:
-        yield merged_text(run, ops=settings.ops, width=_terminal_width())
+        yield merged_text(run, ops=settings.ops, width=terminal_width())
         summary = merged_summary(run, ops=settings.ops)
     yield from _skipped_lines(skipped)
     html = page(run.medians, summary)  # of one rank, the medians are its own rows
@@ -137,10 +136,6 @@ def _skipped_lines(skipped: Sequence[Skipped]) -> Iterator[str]:
         names = [file.file for file in skipped if file.reason == reason]
         more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
         yield f"Skipped ({reason}): {', '.join(names[:_MOST_NAMES])}{more}\n"
-
-
-def _terminal_width() -> int | None:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 # --- one profile -----------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def summary_of(
         "coverage": coverage,
         "environment": _device.environment(torch.device(accelerator or "cpu")),
         "overhead": {
-            "markers": recorder.markers.entered,
+            "markers": recorder.markers.recorded,
             "start_time": recorder.start_seconds,
             "stop_time": recorder.stop_seconds,
             "ratio": overhead_ratio,
@@ -61,7 +61,7 @@ def footer_of(
         if side in peaks:
             yield f"Peak: {format_bytes(peaks[side])} on the {name}, in {peaks[f'{side}_row']}"
     yield (
-        f"Profiler: {recorder.markers.entered} markers, started in "
+        f"Profiler: {recorder.markers.recorded} markers, started in "
         f"{format_time(recorder.start_seconds * 1e6)}, stopped in "
         f"{format_time(recorder.stop_seconds * 1e6)}, both outside the rows"
     )

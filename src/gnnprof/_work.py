@@ -155,24 +155,30 @@ def count_forward(
 
     with markers.place():
         for call in calls:
-            try:
-                with call.flags_set():
-                    missing = counting_pass(
-                        call.model, call.args, call.kwargs, on_op, call.settings
-                    )
-            except (CannotCount, ValueError) as error:
-                return CountedForward(notes=[f"Not counted: {error}"])
-            except Exception as error:  # noqa: BLE001  # a forward that cannot be repeated
-                said = f"{type(error).__name__}: {error}"
-                return CountedForward(notes=[f"Not counted: repeating a forward raised {said}"])
+            missing = _count(call, on_op)
+            if isinstance(missing, str):
+                return CountedForward(notes=[f"Not counted: {missing}"])
             if missing:
                 names = ", ".join(sorted(missing))
                 counted.notes.append(f"No FLOP formula for {names}: rows with it show n/a")
+    if markers.unrecorded_calls:
+        return CountedForward(notes=["Not counted: the forward calls modules on other threads"])
     for name, times in markers.calls.items():
         counted.rows.setdefault(key_of[name], Work()).calls = times
     if not counted.rows and not counted.notes:
         counted.notes.append("Not counted: no forward was recorded that could be repeated")
     return counted
+
+
+def _count(call: Call, on_op: Callable[[OpCount], object]) -> dict[str, int] | str:
+    """Repeat one call; returns the ops without a formula, or why it could not be repeated."""
+    try:
+        with call.flags_set():
+            return counting_pass(call.model, call.args, call.kwargs, on_op, call.settings)
+    except (CannotCount, ValueError) as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001  # a forward that cannot be repeated
+        return f"repeating a forward raised {type(error).__name__}: {error}"
 
 
 # --- into the rows ---------------------------------------------------------------------------

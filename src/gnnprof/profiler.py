@@ -6,8 +6,6 @@ import difflib
 import json
 import operator
 import os
-import shutil
-import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
@@ -19,7 +17,7 @@ from torch import nn
 
 from gnnprof import _device, _tables
 from gnnprof._events import refuse_nested_session
-from gnnprof._files import ranked, write_atomically, write_text
+from gnnprof._files import write_text
 from gnnprof._interrupts import interrupts_deferred
 from gnnprof._layer_table import (
     SORTS,
@@ -29,6 +27,7 @@ from gnnprof._layer_table import (
     lines_of,
     selected,
     self_time,
+    terminal_width,
     total_time,
 )
 from gnnprof._markers import class_name, walk_modules
@@ -329,8 +328,8 @@ class Profiler:
         left_out = sum(ops or line.row.op is None for line in every) - len(lines)
         if sort is not None:
             lines = costliest_first(lines, self_time if sort == "self" else total_time)
-        if width is None and sys.stdout.isatty():
-            width = shutil.get_terminal_size().columns
+        if width is None:
+            width = terminal_width()
         table = layer_table(lines, self._measured(), self.total_time, self._accelerator, width)
         if self._recorder is None:
             return table
@@ -456,19 +455,20 @@ class Profiler:
     def export_chrome_trace(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the time line, with a range for every module and phase, in Chrome's trace format.
 
-        Open it in `chrome://tracing` or https://ui.perfetto.dev. Otherwise as `to_json`.
+        Open it in `chrome://tracing` or https://ui.perfetto.dev. ``trace.json.gz`` is compressed.
+        torch gives a trace once: a second file is a copy of the one written last. Otherwise as
+        `to_json`.
 
         Raises:
             RuntimeError: If nothing was recorded yet.
+            FileNotFoundError: If there is no such folder, or the file to copy is gone.
         """
         recorder = self._recorder
         if recorder is None or self._recording:
             raise RuntimeError(
                 "nothing to export yet; leave the `with` block of the Profiler first"
             )
-        return write_atomically(
-            ranked(path), lambda file: recorder.export_chrome_trace(str(file)), overwrite=overwrite
-        )
+        return recorder.export_chrome_trace(path, overwrite=overwrite)
 
     def _lines(self) -> Iterable[Line]:
         return lines_of(self.rows, class_name(self._model))
