@@ -261,6 +261,32 @@ def test_low_precision_is_judged_by_float64_at_every_size_as_well():
     assert row.sizes[0].timing is not None
 
 
+class Waves(nn.Module):
+    """Complex parameters, and the modulus of a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1 + 2j, 3 - 1j, 0.5j, 1 + 0j]))
+
+    def forward(self, x):
+        return x * self.weight
+
+
+def test_complex_models_are_compared_and_their_inputs_left_alone():
+    x = X.to(torch.complex64).requires_grad_()
+    row = only(bench(Waves(), (x,)))
+    assert (row.status, row.reason) == ("ok", None)
+    assert x.grad is None
+    rounded = only(bench(Waves(), (x,), backend=after(lambda value: value * (1 + 1e-6))))
+    assert rounded.status == "ok"
+    wrong = only(bench(Waves(), (x,), backend=after(lambda value: value * (1 + 1e-2))))
+    assert wrong.status == "wrong_result"
+    work = Workload((x,), {}, torch.device("cpu"), backward=False, train_step=None)
+    plan = Plan(False, "eager", 6, 1, Tolerance(), None, warm=False, seed=0)
+    (precise,) = Study(Waves(), work, plan).compared_in_float64()
+    assert precise.outputs[0].dtype == torch.complex128
+
+
 def test_a_frozen_part_of_a_training_model_stays_frozen_in_float64():
     model = Net()
     model.norm.eval()
@@ -304,6 +330,103 @@ def test_a_model_that_is_always_random_is_said_not_to_be_compared():
     assert row.status == "ok"
     assert row.compared_in is row.max_abs_error is None
     assert "random in eval mode" in row.reason
+
+
+def off_by_a_hundredth(value):
+    return value + 0.01
+
+
+def in_training(model, x):
+    model.train()
+    loss = model(x).square().mean()
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize("backward", [True, False])
+def test_a_step_that_turns_dropout_on_is_compared_with_dropout_off(backward):
+    for model in (Net(dropout=0.5), Net(dropout=0.5).eval()):
+        settings = {"train_step": in_training, "backward": backward}
+        row = only(bench(model, **settings))
+        assert (row.status, row.reason, row.compared_in) == ("ok", None, "eval")
+        assert row.max_abs_error == row.max_abs_error_grad == 0.0
+        wrong = only(bench(model, backend=after(off_by_a_hundredth), **settings))
+        assert wrong.status == "wrong_result"
+
+
+def test_a_step_that_draws_numbers_itself_leaves_forward_and_backward_compared():
+    def with_random_targets(model, x):
+        loss = (model(x) - torch.rand(6, 3)).square().mean()
+        loss.backward()
+        return loss
+
+    row = only(bench(Net(), train_step=with_random_targets))
+    assert (row.status, row.compared_in, row.max_abs_error_grad) == ("ok", "eval", 0.0)
+    assert row.reason == (
+        "the training step is not compared with eager: it is random in eval mode, too"
+    )
+    wrong = only(bench(Net(), train_step=with_random_targets, backend=after(off_by_a_hundredth)))
+    assert wrong.status == "wrong_result"
+    alone = only(bench(Net(), train_step=with_random_targets, backward=False))
+    assert alone.reason == (
+        "not compared with eager: the training step is random in eval mode, too"
+    )
+
+
+def replaying(after_calls):
+    """A backend whose graph goes wrong at a later call, as a replayed CUDA graph may."""
+
+    def backend(graph, inputs):
+        calls = itertools.count()
+
+        def run(*args):
+            late = next(calls) >= after_calls
+            return tuple(value + 0.01 * late for value in graph(*args))
+
+        return run
+
+    return backend
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_a_result_that_is_wrong_from_the_third_call_on_is_found(dropout):
+    row = only(bench(Net(dropout=dropout), backend=replaying(2)))
+    assert row.status == "wrong_result"
+    assert row.reason.startswith("at a later call: outputs[0] differs by 0.01")
+    assert row.max_abs_error == pytest.approx(0.01, rel=1e-3)
+    assert row.speedup is None
+
+
+def test_a_gradient_that_is_wrong_later_is_no_kink():
+    def backend(graph, inputs):
+        calls = itertools.count()
+
+        def run(*args):
+            off = GradientOff.apply if next(calls) >= 2 else torch.clone
+            return tuple(off(value) for value in graph(*args))
+
+        return run
+
+    row = only(bench(Net(), backend=backend))
+    assert row.status == "wrong_result"
+    assert row.reason.startswith("at a later call: gradients[")
+    assert "in float64: gradients[" in row.reason
+
+
+def test_a_step_that_goes_through_batches_is_compared_at_its_first_call_only():
+    batches_of = functools.cache(lambda model: (n * X.roll(n) for n in itertools.count(1)))
+
+    def train_step(model, x):
+        loss = model(next(batches_of(model))).square().mean()
+        loss.backward()
+        return loss
+
+    row = only(bench(Net(), train_step=train_step, backward=False, warmup=2))
+    assert row.status == "ok"
+    assert row.reason == (
+        "only the first call was compared with eager: a later one is another in eager, too"
+    )
+    assert row.max_abs_error == 0.0
 
 
 # -- how fast --------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gnnprof._compile_compare import Effect, Tolerance, compare, largest
+from gnnprof._compile_compare import Effect, Tolerance, compare, compare_phases, largest
 
 
 def effect(*outputs: Tensor, gradients: tuple[Tensor | None, ...] = (), buffers=()) -> Effect:
@@ -53,6 +53,8 @@ def test_a_gradient_that_is_zero_but_for_rounding_is_measured_by_its_group():
         (torch.float32, 1e-5, 1e-3),
         (torch.float16, 2e-3, 2e-2),
         (torch.bfloat16, 1e-2, 1e-1),
+        (torch.complex64, 1e-5j, 1e-3j),
+        (torch.complex128, 1e-10, 1e-8j),
     ],
 )
 def test_the_tolerance_goes_by_the_dtype(dtype, fine, wrong):
@@ -111,6 +113,39 @@ def test_float64_decides_where_eager_itself_is_inexact():
     assert compare(effect(eager), effect(other), Tolerance()).wrong is not None
     strict = compare(effect(eager), effect(other), Tolerance(rtol=1e-3), lambda: effect(exact))
     assert strict.wrong is not None  # the user's word is final
+
+
+def test_complex128_decides_about_complex64():
+    exact = torch.tensor([1j], dtype=torch.complex128)
+    eager, other = torch.tensor([1.01j]), torch.tensor([0.95j])
+    assert compare(effect(eager), effect(other), Tolerance(), lambda: effect(exact)).wrong is None
+    far = torch.tensor([0.8j])
+    assert compare(effect(eager), effect(far), Tolerance(), lambda: effect(exact)).wrong
+
+
+def drawing(*outputs: Tensor) -> Effect:
+    return Effect(tuple(outputs), (), (), random=True)
+
+
+def test_phases_are_compared_up_to_the_first_that_draws_random_numbers():
+    two = (effect(ONES), drawing(ONES))
+    other = (effect(ONES), drawing(2 * ONES))
+    assert compare_phases(two, other, Tolerance()).wrong is None
+    assert compare_phases(two, (effect(2 * ONES), drawing(ONES)), Tolerance()).wrong
+    # What follows on random numbers depends on them.
+    assert compare_phases(two[::-1], other[::-1], Tolerance()).max_abs is None
+    both = compare_phases(
+        (effect(ONES), effect(ONES)), (effect(ONES), effect(2 * ONES)), Tolerance()
+    )
+    assert both.wrong == "outputs[1] differs by 1, 0.00011 is allowed"
+    assert both.max_abs == 1.0
+
+
+def test_the_precise_run_is_cut_to_the_phases_that_are_compared():
+    exact = (effect(torch.tensor([1.0], dtype=torch.float64)), drawing(ONES))
+    eager, other = (effect(torch.tensor([value])) for value in (1.01, 0.95))
+    phases = ((one, drawing(ONES)) for one in (eager, other))
+    assert compare_phases(*phases, Tolerance(), lambda: exact).wrong is None
 
 
 def test_the_reference_is_asked_for_only_when_needed():

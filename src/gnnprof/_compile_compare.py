@@ -6,7 +6,8 @@ edges whose order a compiler changes, so that an element near 0 has no relative 
 the tensor's scale is what rounding errors grow with. Without a tolerance of the user, `rtol` is
 1e-9 for float64, 1e-4 for float32, 5e-3 for float16 and 3e-2 for bfloat16, and `atol` a tenth of it
 times the largest element in the whole group (all outputs, or all gradients): the gradient of a bias
-in front of a BatchNorm is 0 but for rounding. Integers must be equal.
+in front of a BatchNorm is 0 but for rounding. Of complex numbers the parts are compared, by the
+tolerance of their precision. Integers must be equal.
 
 Where a tensor lies outside and the user gave no tolerance, a float64 run of eager decides: the
 compiled tensor may be ten times as far from it as eager's own. So low precision (autocast inside a
@@ -20,6 +21,7 @@ caller settles by comparing the two models in float64, where no activation is th
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,7 +32,14 @@ from torch import Tensor
 
 from gnnprof._tensors import iter_tensors
 
-_RTOL = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+_RTOL = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-4,
+    torch.float16: 5e-3,
+    torch.bfloat16: 3e-2,
+    torch.complex128: 1e-9,
+    torch.complex64: 1e-4,
+}
 _ATOL_SHARE = 0.1
 _TIMES_EAGER = 10.0
 _KINDS = ("outputs", "gradients", "buffers")
@@ -186,6 +195,45 @@ def compare(
     )
 
 
+def comparable_phases(reference: Sequence[Effect]) -> int:
+    """How many phases come before the first one in which eager drew random numbers.
+
+    That one cannot be compared, because compiled code draws others, nor can what follows on it.
+    """
+    drew = [effect.random for effect in reference]
+    return drew.index(True) if True in drew else len(drew)
+
+
+def compare_phases(
+    reference: Sequence[Effect],
+    got: Sequence[Effect],
+    tolerance: Tolerance,
+    precise: Callable[[], Sequence[Effect] | None] = lambda: None,
+) -> Errors:
+    """Compare the phases of a call that can be compared; without any, all figures are None.
+
+    Args:
+        reference: What eager did, one effect for each phase.
+        got: What the other run did, likewise.
+        tolerance: What is allowed.
+        precise: As in `compare`, one effect for each phase.
+    """
+    count = comparable_phases(reference)
+    if count == 0:
+        return Errors(None, None, None, None, None)
+
+    def precise_effect() -> Effect | None:
+        effects = precise()
+        return None if effects is None else joined(effects[:count])
+
+    return compare(joined(reference[:count]), joined(got[:count]), tolerance, precise_effect)
+
+
+def joined(effects: Sequence[Effect]) -> Effect:
+    """Return the effect of phases that ran one after the other."""
+    return functools.reduce(Effect.then, effects)
+
+
 def _relative_distance(reference: Sequence[Tensor | None], got: Sequence[Tensor | None]) -> float:
     """Distance of two gradients as vectors, over the length of the first; infinite without one."""
     if len(reference) != len(got) or any(
@@ -287,11 +335,11 @@ def _as_close(eager: Tensor | None, other: Tensor | None, precise: Tensor | None
         return eager is None and other is None
     if _mismatch(eager, other) is not None or eager.shape != precise.shape:
         return False
-    if not eager.is_floating_point():
+    if eager.dtype not in _RTOL:
         return torch.equal(eager, other)
-    own = largest_difference(precise.double(), eager.double())
+    own = largest_difference(precise, eager)  # in float64, whatever they are
     least = torch.finfo(eager.dtype).eps * largest(precise)
-    return largest_difference(precise.double(), other.double()) <= _TIMES_EAGER * max(own, least)
+    return largest_difference(precise, other) <= _TIMES_EAGER * max(own, least)
 
 
 def _kept(tensor: Tensor) -> Tensor:

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from gnnprof import _device, _dynamo, _statistics
-from gnnprof._compile_compare import Effect, Errors, Tolerance, compare
+from gnnprof._compile_compare import (
+    Effect,
+    Errors,
+    Tolerance,
+    comparable_phases,
+    compare_phases,
+    joined,
+)
 from gnnprof._compile_records import PHASES, CompileRow, PhaseTiming, SizeTiming
-from gnnprof._compile_study import Study
-from gnnprof._compile_workload import Candidate, Workload, paired_rounds, series
+from gnnprof._compile_study import Study, always_in_eval
+from gnnprof._compile_workload import Candidate, Workload, paired_rounds, restore, series
 from gnnprof._dynamo_records import INDUCTOR, Compilation, Watch, effective_mode
 from gnnprof._tensors import iter_tensors
 
 _MOST_WARMUPS = 8  # beyond those asked for, while calls still compile
+_CALLS_BEFORE_REPLAY = 2  # after the first: CUDA graphs warm up, record, replay
+_ERRORS = ("max_abs_error", "max_rel_error", "max_abs_error_grad", "max_rel_error_grad")
 
 
 def measure_mode(study: Study, mode: str, dynamic: bool | None, folder: Path | None) -> CompileRow:
@@ -75,6 +84,23 @@ def _attempt(run: _ModeRun, folder: Path | None) -> None:
         run.measure(folder)
 
 
+@dataclass(frozen=True)
+class _Doubt:
+    """Gradients that float64 has to decide about.
+
+    Attributes:
+        workload: What was run.
+        wrong: What differed.
+        in_eval: Whether it was run in eval mode.
+        laps: Calls between the first one and the doubtful one, itself included; 0 for the first.
+    """
+
+    workload: Workload
+    wrong: str
+    in_eval: bool
+    laps: int
+
+
 class _ModeRun:
     """One mode from its first call to its last.
 
@@ -93,7 +119,7 @@ class _ModeRun:
         self._plan = study.plan
         self._mode = mode
         self._dynamic = dynamic
-        self._doubts: list[tuple[Workload, str]] = []
+        self._doubts: list[_Doubt] = []
 
     def give_up(self, status: str, reason: str) -> None:
         """Take back the times, which are worth nothing now, and say why."""
@@ -104,7 +130,7 @@ class _ModeRun:
     def measure(self, folder: Path | None) -> None:
         """Compile, compare, time and look closer."""
         self._doubts.clear()
-        if self._study.eval_reference is not None and not self._agrees_in_eval():
+        if self._study.in_eval and not self._agrees_in_eval():
             return
         # A folder with files in it is one that an earlier process has filled.
         filled = folder is not None and folder.exists() and any(folder.iterdir())
@@ -115,9 +141,12 @@ class _ModeRun:
             if not self._first_call_agrees(candidate):
                 self._note_compilation(watch.read(), filled)
                 return
-            self._warm_up(candidate, watch)
+            laps = self._warm_up(candidate, watch)
+            agrees = self._study.in_eval or self._later_call_agrees(candidate, laps)
             did = watch.read()
             self._note_compilation(did, filled)
+            if not agrees:
+                return
             self._time(candidate, did, watch)
             self._look_closer(candidate)
             self._measure_sizes(candidate, watch)
@@ -126,7 +155,9 @@ class _ModeRun:
                 self.facts["compile_seconds_warm"] = self._compile_again(used)
         self._settle_doubts()
 
-    def _candidate(self, module: nn.Module, workload: Workload | None = None) -> Candidate:
+    def _candidate(
+        self, module: nn.Module, workload: Workload | None = None, *, in_eval: bool = False
+    ) -> Candidate:
         wrapped = _dynamo.compiled(
             module,
             self._mode,
@@ -134,85 +165,136 @@ class _ModeRun:
             fullgraph=self._plan.fullgraph,
             backend=self._plan.backend,
         )
+        if in_eval:  # the wrapper has a `train` of its own, which sets the mode of the module
+            always_in_eval(wrapped)
         return Candidate(module, workload or self._study.workload, wrapped)
 
     # -- is it right? ------------------------------------------------------------------------------
 
     def _agrees_in_eval(self) -> bool:
         """Compare in eval mode, in a compilation of its own with files of its own."""
-        assert self._study.eval_reference is not None
         with _dynamo.private_cache():
             _dynamo.start_afresh()
             watch = Watch()
-            effect, _ = self._candidate(self._study.copy().eval()).observe(self._plan.seed)
+            candidate = self._candidate(self._study.copy_to_compare(), in_eval=True)
+            effects, _ = candidate.observe(self._plan.seed)
+            agrees = self._accept(effects, "eval") and self._later_call_agrees(candidate)
             self.facts["compile_seconds_comparison"] = watch.read().seconds
-        return self._accept(self._study.eval_reference, effect, "eval")
+        return agrees
 
     def _first_call_agrees(self, candidate: Candidate) -> bool:
-        effect, seconds = candidate.observe(self._plan.seed)
+        effects, seconds = candidate.observe(self._plan.seed)
         self.facts["first_call_seconds"] = seconds
-        if self._study.reference.random:  # compared in eval mode already
-            return True
-        return self._accept(self._study.reference, effect, "as timed")
+        return self._study.in_eval or self._accept(effects, "as timed")
 
-    def _accept(self, reference: Effect, effect: Effect, compared_in: str) -> bool:
-        if reference.random:
-            self.notes.append("not compared with eager: the model is random in eval mode, too")
+    def _accept(self, effects: Sequence[Effect], compared_in: str) -> bool:
+        reference, random = self._study.compared, self._study.workload.observed
+        count = comparable_phases(reference)
+        if count < len(reference):
+            who = "" if count == 0 else f"{random[count]} is "
+            whose = random[count] if count == 0 else "it"
+            self.notes.append(f"{who}not compared with eager: {whose} is random in eval mode, too")
+        if count == 0:
             return True
-        if not reference.tells_something:
+        if not joined(reference[:count]).tells_something:
             self.notes.append("not compared with eager: the call returns no tensor")
             return True
-        errors = compare(reference, effect, self._plan.tolerance, self._study.reference_in_float64)
-        self.facts.update(errors.figures, compared_in=compared_in)
-        return self._may_go_on(errors, self._study.workload)
+        self.facts["compared_in"] = compared_in
+        return self._may_go_on(self._compared(effects), self._study.workload)
 
-    def _may_go_on(self, errors: Errors, workload: Workload, where: str = "") -> bool:
+    def _compared(self, effects: Sequence[Effect]) -> Errors:
+        """Compare a call with eager's, and keep the largest differences of all such calls."""
+        study = self._study
+        errors = compare_phases(
+            study.compared, effects, self._plan.tolerance, study.compared_in_float64
+        )
+        for name, figure in errors.figures.items():
+            if figure is not None:
+                self.facts[name] = max(figure, self.facts.get(name) or 0.0)
+        return errors
+
+    def _later_call_agrees(self, candidate: Candidate, laps: int = 0) -> bool:
+        """Compare a call at which all is compiled; CUDA graphs are replayed from the third on.
+
+        Args:
+            candidate: What is compiled, after its first call.
+            laps: Calls since that one; as many more are made as are missing.
+        """
+        if "compared_in" not in self.facts:
+            return True
+        more = max(0, _CALLS_BEFORE_REPLAY - laps)
+        study = self._study
+        effects = candidate.observe_later(self._plan.seed, more, study.model)
+        before = {name: self.facts[name] for name in _ERRORS if name in self.facts}
+        errors = self._compared(effects)
+        laps += more + 1
+        if errors.wrong is not None and not study.repeats_itself(laps):
+            self.facts.update(before)
+            self.notes.append(
+                "only the first call was compared with eager: a later one is another in eager, too"
+            )
+            return True
+        return self._may_go_on(errors, study.workload, "at a later call: ", laps=laps)
+
+    def _may_go_on(
+        self, errors: Errors, workload: Workload, where: str = "", *, laps: int = 0
+    ) -> bool:
         """Give the mode up if it is wrong beyond doubt, and keep a doubt for later."""
         if errors.wrong is None:
             return True
         if errors.is_doubt:
-            self._doubts.append((workload, where + errors.wrong))
+            in_eval = self._study.in_eval and workload is self._study.workload
+            self._doubts = [one for one in self._doubts if one.workload is not workload]
+            self._doubts.append(_Doubt(workload, where + errors.wrong, in_eval, laps))
             return True
         self.give_up("wrong_result", where + errors.wrong)
         return False
 
     def _settle_doubts(self) -> None:
         """Compare in float64 what may differ by an activation on a kink."""
-        for workload, wrong in self._doubts:
+        for doubt in self._doubts:
             if self.facts["status"] == "wrong_result":
                 return
             try:
-                in_float64 = self._wrong_in_float64(workload)
+                in_float64 = self._wrong_in_float64(doubt)
             except Exception as error:  # noqa: BLE001  # whatever the user's code raises
                 in_float64 = f"no comparison was possible ({_dynamo.failure(error)[1]})"
             if in_float64 is None:
                 self.notes.append(
-                    f"{wrong}, but in float64 all agree, as with an activation on a kink"
+                    f"{doubt.wrong}, but in float64 all agree, as with an activation on a kink"
                 )
             else:
-                self.give_up("wrong_result", f"{wrong}; in float64: {in_float64}")
+                self.give_up("wrong_result", f"{doubt.wrong}; in float64: {in_float64}")
 
-    def _wrong_in_float64(self, workload: Workload) -> str | None:
+    def _wrong_in_float64(self, doubt: _Doubt) -> str | None:
+        """Compare the first call in float64, and the later one where that is doubtful as well."""
+        seed = self._plan.seed
         with _dynamo.private_cache():
             _dynamo.start_afresh()
             watch = Watch()
-            module, doubled = self._study.in_float64(workload)
-            eager, _ = Candidate(copy.deepcopy(module), doubled).observe(self._plan.seed)
-            compiled, _ = self._candidate(module, doubled).observe(self._plan.seed)
+            module, doubled = self._study.in_float64(doubt.workload, in_eval=doubt.in_eval)
+            original = copy.deepcopy(module)
+            eager, _ = Candidate(copy.deepcopy(module), doubled).observe(seed)
+            candidate = self._candidate(module, doubled, in_eval=doubt.in_eval)
+            wrong = compare_phases(eager, candidate.observe(seed)[0], Tolerance()).wrong
+            if wrong is None and doubt.laps:
+                later = candidate.observe_later(seed, doubt.laps - 1, original)
+                wrong = compare_phases(eager, later, Tolerance()).wrong
             so_far = self.facts.get("compile_seconds_comparison") or 0.0
             self.facts["compile_seconds_comparison"] = so_far + watch.read().seconds
-        return compare(eager, compiled, Tolerance()).wrong
+        return wrong
 
     # -- how long does it take? --------------------------------------------------------------------
 
-    def _warm_up(self, candidate: Candidate, watch: Watch) -> None:
-        """Run the calls that were asked for, then on until a call compiles nothing."""
+    def _warm_up(self, candidate: Candidate, watch: Watch) -> int:
+        """Run the calls that were asked for, then on until a call compiles nothing; count them."""
         for number in range(self._plan.warmup + _MOST_WARMUPS):
             before = watch.read().seconds
             candidate.lap()
             compiled_more = watch.read().seconds > before
             if number >= self._plan.warmup - 2 and not compiled_more:
-                return
+                break
+        return number + 1
 
     def _note_compilation(self, did: Compilation, filled: bool) -> None:
         effective, reasons = effective_mode(
@@ -292,7 +374,7 @@ class _ModeRun:
                 self._plan.seed
             )
             for one in (candidate, study.eager):
-                _restore(one.module, study.model)
+                restore(one.module, study.model)
             eager, other = study.eager.on(workload), candidate.on(workload)
             timing = self._timed_size(eager, other, label)
         except Exception as error:  # noqa: BLE001  # a size that fails is told in its row
@@ -302,16 +384,15 @@ class _ModeRun:
 
     def _timed_size(self, eager: Candidate, other: Candidate, label: str) -> PhaseTiming | None:
         reference, _ = eager.observe(self._plan.seed)
-        effect, _ = other.observe(self._plan.seed)
-        if not reference.random:
-            errors = compare(
-                reference,
-                effect,
-                self._plan.tolerance,
-                lambda: self._study.observed_in_float64(eager.workload),
-            )
-            if not self._may_go_on(errors, other.workload, f"size {label!r}: "):
-                return None
+        effects, _ = other.observe(self._plan.seed)
+        errors = compare_phases(
+            reference,
+            effects,
+            self._plan.tolerance,
+            lambda: self._study.observed_in_float64(eager.workload),
+        )
+        if not self._may_go_on(errors, other.workload, f"size {label!r}: "):
+            return None
         rounds = paired_rounds(
             other, eager, self._plan.rounds, warmup=self._plan.warmup_after_first
         )
@@ -341,16 +422,6 @@ def _break_even(row: CompileRow) -> int | None:
         return None
     gain = timing.eager_median - timing.median
     return math.ceil(row.compile_seconds_cold / gain) if gain > 0 else None
-
-
-def _restore(module: nn.Module, original: nn.Module) -> None:
-    """Give a copy the weights and buffers of the original again, in the tensors it has."""
-    with torch.no_grad():
-        for target, source in (
-            *zip(module.parameters(), original.parameters(), strict=True),
-            *zip(module.buffers(), original.buffers(), strict=True),
-        ):
-            target.copy_(source)
 
 
 def _shapes(args: Any) -> tuple[tuple[int, ...], ...]:

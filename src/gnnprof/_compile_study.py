@@ -6,12 +6,13 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 from torch import nn
 
 from gnnprof import _statistics
-from gnnprof._compile_compare import Effect, Errors, Tolerance, compare
+from gnnprof._compile_compare import Effect, Errors, Tolerance, compare_phases
 from gnnprof._compile_own_model import COPY, TRAIN_STEP, own_model_watched
 from gnnprof._compile_records import EAGER, CompileRow, NoiseFloor, PhaseTiming
 from gnnprof._compile_workload import (
@@ -19,10 +20,12 @@ from gnnprof._compile_workload import (
     Laps,
     Workload,
     doubled,
+    in_double,
     paired_rounds,
     refuse_changed_inputs,
     series,
 )
+from gnnprof._tensors import iter_tensors
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,9 @@ class Study:
         self.eager = Candidate(ours, self.workload)
         with own_model_watched(model, ours, COPY if workload.train_step is None else TRAIN_STEP):
             self.reference, _ = self.eager.observe(plan.seed)
-        self.eval_reference: Effect | None = None
-        if self.reference.random:
-            self.eval_reference = self._observed_in_eval()
-        self._precise: list[Effect | None] = []
+        self.in_eval = any(effect.random for effect in self.reference)
+        self.compared = self._observed_in_eval() if self.in_eval else self.reference
+        self._precise: list[tuple[Effect, ...] | None] = []
         self._floors: dict[str, float] = {}
         self.eager_peak: int | None = None
 
@@ -131,13 +133,22 @@ class Study:
 
     def _against_itself(self, other: Candidate) -> Errors:
         """Compare two eager runs from one random state: atomics add in another order each time."""
-        first = self.reference
         again, _ = other.observe(self.plan.seed)
-        if self.eval_reference is not None:
-            first, again = self.eval_reference, self._observed_in_eval()
-        if first.random:
-            return Errors(None, None, None, None, None)
-        return compare(first, again, self.plan.tolerance)
+        if self.in_eval:
+            again = self._observed_in_eval()
+        return compare_phases(self.compared, again, self.plan.tolerance)
+
+    def repeats_itself(self, laps: int) -> bool:
+        """Tell whether eager does the same after other calls, once weights and buffers are back.
+
+        A training step that goes through batches does not, nor a model that counts its calls.
+
+        Args:
+            laps: How many calls.
+        """
+        eager = Candidate(self.copy_to_compare(), self.workload)
+        later = eager.observe_later(self.plan.seed, laps, self.model)
+        return compare_phases(self.compared, later, self.plan.tolerance).wrong is None
 
     # -- what the parts of a run share -------------------------------------------------------------
 
@@ -149,34 +160,45 @@ class Study:
         """Return a fresh copy of the user's model."""
         return copy.deepcopy(self.model)
 
-    def _observed_in_eval(self) -> Effect:
-        return Candidate(self.copy().eval(), self.workload).observe(self.plan.seed)[0]
+    def copy_to_compare(self) -> nn.Module:
+        """Return a fresh copy in the mode in which it is compared."""
+        return always_in_eval(self.copy()) if self.in_eval else self.copy()
 
-    def reference_in_float64(self) -> Effect | None:
-        """Eager's effect in float64, computed at the first need; None if the model has no such."""
+    def _observed_in_eval(self) -> tuple[Effect, ...]:
+        return Candidate(always_in_eval(self.copy()), self.workload).observe(self.plan.seed)[0]
+
+    def compared_in_float64(self) -> tuple[Effect, ...] | None:
+        """`compared` in float64, computed at the first need; None if the model has no such."""
         if not self._precise:
-            self._precise.append(self.observed_in_float64(self.workload))
+            self._precise.append(self.observed_in_float64(self.workload, in_eval=self.in_eval))
         return self._precise[0]
 
-    def observed_in_float64(self, workload: Workload) -> Effect | None:
-        """Eager's effect in float64 under a workload; None if the model has no such."""
+    def observed_in_float64(
+        self, workload: Workload, *, in_eval: bool = False
+    ) -> tuple[Effect, ...] | None:
+        """What eager does in float64 under a workload; None if the model has no such."""
         try:
-            module, work = self.in_float64(workload)
+            module, work = self.in_float64(workload, in_eval=in_eval)
             return Candidate(module, work).observe(self.plan.seed)[0]
         except Exception:  # noqa: BLE001  # whatever the user's code raises: there is no reference
             return None
 
-    def in_float64(self, workload: Workload) -> tuple[nn.Module, Workload]:
-        """Return a copy of the model in float64, in the mode in which it is compared, and its work.
+    def in_float64(
+        self, workload: Workload, *, in_eval: bool = False
+    ) -> tuple[nn.Module, Workload]:
+        """Return a copy of the model in float64, and its work.
 
         Args:
             workload: The work in the precision of the user.
+            in_eval: Whether the copy stays in eval mode.
         """
         args, kwargs = doubled((workload.args, dict(workload.kwargs)))
-        cotangents = tuple(one.double() for one in workload.cotangents)
+        cotangents = tuple(map(in_double, workload.cotangents))
         doubled_work = replace(workload, args=args, kwargs=kwargs, cotangents=cotangents)
-        module = self.copy().double()
-        return module if self.eval_reference is None else module.eval(), doubled_work
+        module = self.copy().double()  # which leaves complex numbers as they are
+        for tensor in iter_tensors(module):
+            tensor.data = in_double(tensor.data)
+        return always_in_eval(module) if in_eval else module, doubled_work
 
     def timings(
         self, compiled: Laps, eager: Laps, phases: Sequence[str], *, floors: bool = False
@@ -208,3 +230,17 @@ class Study:
             speedup_high=high,
             verdict=_statistics.verdict(low, high, floor),
         )
+
+
+def always_in_eval(module: nn.Module) -> nn.Module:
+    """Put a copy of ours, or its wrapper, into eval mode for good, whoever calls `train`.
+
+    A method of each object does nothing then; `copy.deepcopy` binds methods to the copy.
+    """
+    for part in module.eval().modules():
+        vars(part)["train"] = MethodType(_stay, part)
+    return module
+
+
+def _stay(self: nn.Module, mode: bool = True) -> nn.Module:  # noqa: ARG001  # as nn.Module.train
+    return self

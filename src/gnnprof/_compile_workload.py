@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,6 +64,13 @@ class Workload:
         return (self.main_phase,) if self.train_step is None else self.phases
 
     @property
+    def observed(self) -> tuple[str, ...]:
+        """What draws random numbers where one of the observed phases does, phase by phase."""
+        if self.train_step is None:
+            return ("the model",)
+        return ("the model", "the training step") if self.backward else ("the training step",)
+
+    @property
     def input_tensors(self) -> list[Tensor]:
         """The tensors that the inputs hold."""
         return list(iter_tensors((self.args, dict(self.kwargs))))
@@ -96,11 +102,18 @@ def own_inputs(inputs: Any) -> Any:
 
 
 def doubled(inputs: Any) -> Any:
-    """Return the structure with its floating tensors in float64."""
+    """Return the structure with its floating tensors in float64, complex ones in complex128."""
     copies = own_inputs(inputs)
     for tensor in _floating(copies):
-        tensor.data = tensor.data.double()
+        tensor.data = in_double(tensor.data)
     return copies
+
+
+def in_double(tensor: Tensor) -> Tensor:
+    """Return a floating or complex tensor in double precision, any other as it is."""
+    if tensor.is_complex():
+        return tensor.to(torch.complex128)
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def _floating(*inputs: Any) -> list[Tensor]:
@@ -108,7 +121,7 @@ def _floating(*inputs: Any) -> list[Tensor]:
     return [
         tensor
         for tensor in iter_tensors(inputs)
-        if tensor.is_floating_point() and tensor.layout == torch.strided
+        if (tensor.is_floating_point() or tensor.is_complex()) and tensor.layout == torch.strided
     ]
 
 
@@ -165,11 +178,11 @@ class Candidate:
 
     # -- one call, looked at -----------------------------------------------------------------------
 
-    def observe(self, seed: int) -> tuple[Effect, float]:
+    def observe(self, seed: int) -> tuple[tuple[Effect, ...], float]:
         """Run every phase once from a seeded random state and keep all that they did.
 
         Returns:
-            What they did, and their wall-clock seconds.
+            What each did, and their wall-clock seconds together.
         """
         torch.manual_seed(seed)
         effects: list[Effect] = []
@@ -187,8 +200,20 @@ class Candidate:
             effects.append(Effect.of(returned, gradients, buffers, random=random))
             self._clear_gradients()
             laps |= seconds
-        whole = functools.reduce(Effect.then, effects)
-        return whole, math.fsum(laps[phase] for phase in self.workload.lap_phases)
+        return tuple(effects), math.fsum(laps[phase] for phase in self.workload.lap_phases)
+
+    def observe_later(self, seed: int, laps: int, original: nn.Module) -> tuple[Effect, ...]:
+        """Observe a call after others, from the weights and buffers that the first one met.
+
+        Args:
+            seed: As in `observe`.
+            laps: Calls before that.
+            original: Where weights and buffers are taken from.
+        """
+        for _ in range(laps):
+            self.lap()
+        restore(self.module, original)
+        return self.observe(seed)[0]
 
     def draw_cotangents(self, seed: int) -> Workload:
         """Draw gradients for the outputs of one forward, and return the workload that has them."""
@@ -323,6 +348,16 @@ class Candidate:
         finally:
             session.stop()
         return session.events().kernel_count
+
+
+def restore(module: nn.Module, original: nn.Module) -> None:
+    """Give a copy the weights and buffers of the original again, in the tensors it has."""
+    sources = {**dict(original.named_parameters()), **dict(original.named_buffers())}
+    with torch.no_grad():
+        for name, target in (*module.named_parameters(), *module.named_buffers()):
+            source = sources.get(name)
+            if source is not None and source.shape == target.shape:  # else a call made it
+                target.copy_(source)
 
 
 def _differentiable(output: Any) -> list[Tensor]:

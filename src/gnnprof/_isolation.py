@@ -23,7 +23,7 @@ from gnnprof._tensors import iter_tensors
 
 
 def require_grad(x: Any, requires_grad: bool = True) -> Any:
-    """Detach the floating tensors in a structure, so that gradients stop there.
+    """Detach the floating and complex tensors in a structure, so that gradients stop there.
 
     Goes through lists, tuples (named ones too), mappings, dataclasses and the graph objects of
     PyG, and copies these; tensors share their memory with the originals. A tensor that
@@ -56,7 +56,7 @@ def _detached(value: Any, requires_grad: bool, done: dict[int, tuple[Any, Any]])
         return value._make(items) if hasattr(value, "_make") else type(value)(items)
     if isinstance(value, Tensor):
         result = value
-        if value.is_floating_point() and value.layout == torch.strided:
+        if (value.is_floating_point() or value.is_complex()) and value.layout == torch.strided:
             result = value.detach().requires_grad_(requires_grad)
         done[id(value)] = (value, result)
         return result

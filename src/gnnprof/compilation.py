@@ -119,8 +119,9 @@ def compile_benchmark(
         backward: Whether gradients are recorded and the backward is timed and compared.
         backend: As torch.compile takes it; only 'inductor' has modes.
         rtol: Tolerance of the comparison relative to the largest element of the eager tensor; by
-            default 1e-9, 1e-4, 5e-3 and 3e-2 for float64, float32, float16 and bfloat16, beyond
-            which a float64 run of eager decides: ten times eager's own error is allowed.
+            default 1e-9, 1e-4, 5e-3 and 3e-2 for float64, float32, float16 and bfloat16 (and the
+            parts of complex numbers of that precision), beyond which a float64 run of eager
+            decides: ten times eager's own error is allowed.
         atol: Absolute tolerance added to it; by default a tenth of `rtol` times the largest
             element among all outputs, or all gradients.
         cache_dir: Folder for the compiler's files, which is kept (one folder below it for each row
