@@ -241,6 +241,15 @@ def test_a_recommended_mode_is_quoted_with_its_own_figures():
     assert "Compiling takes 12.5 s" in text
 
 
+def test_behind_a_recompile_limit_the_mode_that_ran_speaks_for_itself():
+    partly = replace(row("default", 1.5), effective_mode="partly eager")
+    twin = replace(row("max-autotune", 1.6), effective_mode="default", compile_seconds_cold=3.0)
+    text = report(partly, twin).recommendation
+    assert "Use torch.compile(mode='default'): 1.50x" in text
+    undecided = replace(row("default", 1.1, "undecided"), effective_mode="partly eager")
+    assert "Stay eager for now: max-autotune was" in report(undecided, twin).recommendation
+
+
 def test_the_recommendation_names_the_mode_that_ran():
     same = replace(row("reduce-overhead"), effective_mode="default")
     assert "mode='default'" in report(same).recommendation

@@ -194,6 +194,15 @@ def compilation(**changes) -> Compilation:
         ("default", CPU, {"graphs": 0}, "eager", "nothing was compiled"),
         ("default", CPU, {"skipped": ("forward (a.py:1): why",)}, "default", "a.py:1"),
         ("default", CPU, {"limited": ("forward (a.py:1)",)}, "partly eager", "recompile limit"),
+        ("max-autotune", CPU, {"limited": ("forward (a.py:1)",)}, "default", "recompile limit"),
+        ("reduce-overhead", CPU, {"limited": ("forward (a.py:1)",)}, "default", "no CUDA device"),
+        (
+            "reduce-overhead",
+            CUDA,
+            {"limited": ("forward (a.py:1)",)},
+            "partly eager",
+            "recompile limit",
+        ),
     ],
 )
 def test_the_effective_mode_is_what_ran(mode, device, changes, expected, reason):
@@ -331,7 +340,9 @@ def test_a_forward_that_is_compiled_is_recognised_and_one_that_is_kept_from_it_i
 def test_launches_are_counted_and_the_kernels_put_back(monkeypatch):
     calls = []
     kernel = calls.append
-    module = SimpleNamespace(cpp_fused_add_0=kernel, cpp_helper=kernel, call=None)
+    module = SimpleNamespace(
+        AsyncCompile=None, cpp_fused_add_0=kernel, cpp_helper=kernel, call=None
+    )
     monkeypatch.setattr(_dynamo, "generated_modules", lambda: [module, module])
     with _dynamo.launches_counted() as counts:
         module.cpp_fused_add_0(1)
@@ -340,3 +351,12 @@ def test_launches_are_counted_and_the_kernels_put_back(monkeypatch):
     assert counts == {"cpp_fused_add_0": 2}
     assert calls == [1, 2, 3]
     assert module.cpp_fused_add_0 is kernel
+
+
+def test_a_kernel_of_triton_counts_once_and_one_that_was_only_tried_not_at_all():
+    """Inductor loads a module for each kernel of Triton beside the one of the graph."""
+    kernel = SimpleNamespace(run=None)
+    own = SimpleNamespace(triton_poi_fused_add_0=kernel, triton=None)
+    tried = SimpleNamespace(triton_mm_7=kernel)
+    graph = SimpleNamespace(AsyncCompile=None, triton_poi_fused_add_0=kernel, call=None)
+    assert records.kernels_in([own, tried, graph, graph]) == [(graph, "triton_poi_fused_add_0")]

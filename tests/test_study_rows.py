@@ -266,6 +266,14 @@ def test_what_another_mode_ran_is_not_reported_under_the_label():
     assert (partly.label, partly.usable) == ("default (partly eager)", True)
 
 
+@pytest.mark.parametrize("effective", ["reduce-overhead", "partly eager"])
+def test_memory_of_cuda_graphs_lies_in_a_pool_and_is_no_ratio(effective):
+    changes = {"effective": effective, "peak": 5, "eager_peak": 10}
+    assert only([record(1.5, mode="reduce-overhead", row_changes=changes)]).memory is None
+    partly = only([record(1.5, row_changes={**changes, "effective": "partly eager"})])
+    assert partly.memory.value == 0.5
+
+
 def test_the_dynamic_setting_makes_no_other_case_of_eager():
     found = only([record(1.0, mode="eager"), record(1.0, mode="eager", dynamic=True)])
     assert (found.dynamic, found.replicates) == ("auto", 2)

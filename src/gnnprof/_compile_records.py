@@ -124,7 +124,8 @@ class CompileRow:
     Attributes:
         mode: What was asked for: 'eager' (eager against eager) or a mode of torch.compile.
         effective_mode: What really ran: 'default' where the mode's own part was skipped, 'eager'
-            or 'partly eager' where Dynamo gave up; None if nothing ran.
+            where Dynamo gave up, 'partly eager' where it gave up for some inputs of a mode that
+            did run; None if nothing ran.
         dynamic: The `dynamic` that torch.compile was given.
         fullgraph: The `fullgraph` that torch.compile was given.
         status: One of `STATUSES`.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gnnprof._compile_records import EAGER, MODES, CompileRow, NoiseFloor, PhaseTiming
+from gnnprof._dynamo_records import PARTLY_EAGER
 from gnnprof._statistics import LEAST_DIFFERENCE
 from gnnprof._tables import NOT_MEASURED, format_bytes
 
@@ -296,7 +297,12 @@ def _disagreeing(row: CompileRow, compiled: Sequence[CompileRow]) -> list[Compil
 
 
 def _ran_as(row: CompileRow) -> tuple[str | None, bool | None, bool]:
-    return row.effective_mode, row.dynamic, row.fullgraph
+    return (row.mode if _ran_itself(row) else row.effective_mode), row.dynamic, row.fullgraph
+
+
+def _ran_itself(row: CompileRow) -> bool:
+    """Whether the mode that was asked for ran, be it for some inputs only."""
+    return row.effective_mode in (row.mode, PARTLY_EAGER)
 
 
 def _measure_again(row: CompileRow, compiled: Sequence[CompileRow]) -> str:
@@ -312,8 +318,8 @@ def _best(faster: Sequence[CompileRow]) -> CompileRow:
 
     A mode that ran as another one speaks only where that other one does not speak for itself.
     """
-    own = {_ran_as(row) for row in faster if row.mode == row.effective_mode}
-    ours = [row for row in faster if row.mode == row.effective_mode or _ran_as(row) not in own]
+    own = {_ran_as(row) for row in faster if _ran_itself(row)}
+    ours = [row for row in faster if _ran_itself(row) or _ran_as(row) not in own]
     top = max(ours, key=lambda row: row.speedup or 0.0)
     equal = [row for row in ours if (row.speedup_high or 0.0) >= (top.speedup or 0.0)]
     return min(equal, key=lambda row: row.compile_seconds_cold or 0.0)

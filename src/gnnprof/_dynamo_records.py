@@ -29,6 +29,8 @@ from torch._dynamo import utils
 from gnnprof._compile_records import GraphBreak, Recompile
 
 INDUCTOR = "inductor"
+PARTLY_EAGER = "partly eager"
+"""The mode that was asked for ran, but behind a recompile limit only for some inputs."""
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -256,9 +258,15 @@ def generated_modules() -> list[ModuleType]:
 
 
 def kernels_in(modules: Iterable[ModuleType]) -> list[tuple[ModuleType, str]]:
+    """Each kernel with the module whose graph calls it.
+
+    Triton's kernels have modules of their own as well, and so has each one that autotuning tried;
+    only the module of a graph imports what compiles kernels.
+    """
     return [
         (module, name)
         for module in {id(module): module for module in modules}.values()
+        if hasattr(module, "AsyncCompile")
         for name, value in vars(module).items()
         if _KERNEL.fullmatch(name) and (callable(value) or hasattr(value, "run"))
     ]
@@ -288,7 +296,8 @@ def effective_mode(
             f"recompile limit ({recompile_limit()}) reached by {', '.join(did.limited)}: "
             "other inputs run eagerly there"
         )
-        actual = "partly eager"
+        if actual == mode:  # otherwise another mode ran, which is what counts
+            actual = PARTLY_EAGER
     return actual, reasons
 
 

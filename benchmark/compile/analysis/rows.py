@@ -221,7 +221,8 @@ class Row:
         """
         if not self.usable or not self.peak_memory or not self.eager_peak_memory:
             return None
-        if self.effective_mode in _CUDA_GRAPHS:
+        ran = self.mode if self.effective_mode == _PARTLY else self.effective_mode
+        if ran in _CUDA_GRAPHS:
             return None
         return Estimate(self.peak_memory / self.eager_peak_memory)
 
