@@ -35,7 +35,7 @@ def records_to_json(
     *,
     overwrite: bool = False,
 ) -> Path:
-    """Write `{**header, "rows": [...]}`; under torch.distributed with the rank in the name.
+    """Write `{**header, "rows": [...]}`; where several processes run, with the rank in the name.
 
     Args:
         path: Where the file shall be.

@@ -387,7 +387,7 @@ class Profiler:
         """Write the rows, the total time and the coverage.
 
         Args:
-            path: The file; under torch.distributed the rank is put into its name.
+            path: The file; where several processes run, the rank is put into its name.
             overwrite: Whether to replace an earlier file.
 
         Returns:
