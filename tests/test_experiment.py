@@ -9,11 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from benchmark.compile import experiment, phases, sweep
+from benchmark.compile import experiment, phases, sweep, warm
 from benchmark.compile.attempt import Options, attempt
 from benchmark.compile.case import Case, content_key
 from benchmark.compile.case_record import Ending, Job, make_record, no_findings
@@ -29,6 +30,7 @@ from benchmark.compile.machine import identity
 from benchmark.compile.phases import Measurement, measured_seconds
 from benchmark.compile.registry import MODES, ModeEntry, register_mode
 from benchmark.compile.store import Store
+from benchmark.compile.warm import WarmProcess
 from benchmark.compile.workload import TrainStep, Workload
 from tests import compile_records
 from torch import nn
@@ -189,6 +191,77 @@ def test_an_error_in_one_phase_leaves_the_others(
     assert run.findings["inference"]["compile_seconds_warm"] == 100.0
     assert run.findings["cpu_utilisation"] == 3.0 / (2.0 * 2)
     assert run.findings["measured_seconds"] > 102
+
+
+@pytest.fixture
+def new_process(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Stand in for the new interpreter: what it answers is put into a list, by the test."""
+    answers: list[Any] = []
+
+    def never(job: Job) -> Any:
+        raise AssertionError("it was forked")
+
+    monkeypatch.setattr(warm, "_fork", never)
+    monkeypatch.setattr(warm, "_ask_new", lambda job: answers.pop())
+    monkeypatch.setattr("gnnprof._device.accelerator", lambda: "cuda")
+    return answers
+
+
+def test_beside_an_accelerator_nothing_is_forked(tmp_path: Path, new_process: list[Any]) -> None:
+    job = Job(TINY, "key", identity("cpu"), tmp_path / "key.json", tmp_path)
+    new_process.append(('{"compile_seconds": 2.0}', 0))
+
+    assert WarmProcess(job).measure() == {"compile_seconds": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (('{"error": "OutOfMemoryError: CUDA", "outcome": "oom"}', 0), MemoryError, "CUDA"),
+        (('{"error": "ValueError: x", "outcome": "crash"}', 0), RuntimeError, "ValueError: x"),
+        (("", -9), MemoryError, "killed by SIGKILL"),
+        (("", 1), RuntimeError, "ended early, with exit code 1"),
+    ],
+)
+def test_what_ends_the_second_process_is_told_with_its_outcome(
+    tmp_path: Path, new_process: list[Any], answer: Any, error: Any, message: str
+) -> None:
+    job = Job(TINY, "key", identity("cpu"), tmp_path / "key.json", tmp_path)
+    new_process.append(answer)
+
+    with pytest.raises(error, match=f"the second process: .*{message}") as caught:
+        WarmProcess(job).measure()
+    assert phases.outcome_of(caught.value) == ("oom" if error is MemoryError else "crash")
+
+
+def test_the_memory_of_the_device_is_free_for_the_second_process(
+    tmp_path: Path, new_process: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = replace(TINY, device="cuda:1")
+    job = Job(case, "key", identity("cpu"), tmp_path / "key.json", tmp_path)
+    done: list[str] = []
+    fake = SimpleNamespace(empty_cache=lambda: done.append("emptied"))
+    monkeypatch.setattr("gnnprof._device.backend", lambda kind: {"cuda": fake}[kind])
+    monkeypatch.setattr(warm, "_ask_new", lambda job: done.append("asked") or ("{}", 0))
+
+    WarmProcess(job).measure()
+
+    assert done == ["emptied", "asked"]
+
+
+def test_an_error_in_the_second_process_names_its_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(job: Job) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(warm, "compile_again", fail)
+    job = Job(TINY, "key", identity("cpu"), tmp_path / "key.json", tmp_path)
+
+    assert json.loads(warm._answer(job)) == {
+        "error": "OutOfMemoryError: CUDA out of memory",
+        "outcome": "oom",
+    }
 
 
 def test_a_training_that_diverges_costs_its_quality_alone(

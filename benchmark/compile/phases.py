@@ -108,7 +108,7 @@ class Measurement:
             yield
         except Exception as error:  # noqa: BLE001  # whatever it is, other phases are still good
             traceback.print_exc()
-            self._note(name, _outcome_of(error), first_line(error))
+            self._note(name, outcome_of(error), first_line(error))
             if name in ("inference", "training"):
                 self.findings[name] = {"error": first_line(error)}
         self.findings["phase_seconds"][name] = time.perf_counter() - start
@@ -193,7 +193,8 @@ class Measurement:
             return
         start = time.perf_counter()
         workload.model.train()
-        with workload.dynamo():
+        # Torch keeps 64 records of compilations by itself, by which loader_times knows of them.
+        with _dynamo.compiler_state_kept(), workload.dynamo():
             times = workload.loader_times(self.in_mode(workload), training=True)
         self._measured(time.perf_counter() - start)
         self.findings["loader"] = None if times is None else times.to_dict()
@@ -334,7 +335,7 @@ def measured_seconds(rows: Sequence[CompileRow]) -> float:
     return total
 
 
-def _outcome_of(error: Exception) -> str:
+def outcome_of(error: Exception) -> str:
     """Return the outcome of a phase that an exception ended."""
     if isinstance(error, _ABSENT):
         return "unsupported"

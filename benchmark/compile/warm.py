@@ -1,12 +1,14 @@
 """The second process of a case: what compiling costs when the compiled code is on disk already.
 
-On the CPU it is forked from the first one when that has imported everything and compiled nothing of
-the case, so that neither imports nor the start of the compiler are paid twice; it then waits. On an
-accelerator, whose context does not survive a fork, it is a new interpreter.
+On a machine without accelerator it is forked from the first one when that has imported everything
+and compiled nothing of the case, so that neither imports nor the start of the compiler are paid
+twice; it then waits. Where there is an accelerator it is a new interpreter, for a case on the CPU
+as well: CUDA does not survive a fork, and Dynamo asks every device for its random state.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -29,6 +31,7 @@ from benchmark.compile.phases import (
     INFERENCE_CACHE,
     WARM_UP,
     compiled,
+    outcome_of,
     utilisation,
     workload_settings,
 )
@@ -49,19 +52,43 @@ class WarmProcess:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._forked = _fork(job) if job.case.device == "cpu" else None
+        can_fork = job.case.device == "cpu" and _device.accelerator() is None
+        self._forked = _fork(job) if can_fork else None
 
     def measure(self) -> Mapping[str, Any]:
         """Let it compile, and return `compile_seconds` and `first_call_seconds`.
 
         Raises:
-            RuntimeError: If it failed, with its reason.
+            MemoryError: If it ran out of memory, with its reason.
+            RuntimeError: If it failed otherwise, with its reason.
         """
-        text = _ask_new(self._job) if self._forked is None else _ask_forked(*self._forked)
-        answer: dict[str, Any] = json.loads(text) if text else {"error": "it ended early"}
+        if self._forked is None:
+            _free_device(self._job.case.device)
+            text, exit_code = _ask_new(self._job)
+        else:
+            text, exit_code = _ask_forked(*self._forked)
+        answer: dict[str, Any] = json.loads(text) if text else _ended_early(exit_code)
         if "error" in answer:
-            raise RuntimeError(f"the second process: {answer['error']}")
+            kind = MemoryError if answer["outcome"] == "oom" else RuntimeError
+            raise kind(f"the second process: {answer['error']}")
         return answer
+
+
+def _ended_early(exit_code: int) -> dict[str, Any]:
+    """Say how the process ended that gave no answer."""
+    if exit_code == -signal.SIGKILL:
+        reason = "killed by SIGKILL, as the kernel does when memory runs out"
+        return {"outcome": "oom", "error": reason}
+    return {"outcome": "crash", "error": f"it ended early, with exit code {exit_code}"}
+
+
+def _free_device(device: str) -> None:
+    """Give back what the allocator of this process keeps, for the second one to use."""
+    kind = torch.device(device).type
+    if kind != "cpu":
+        _dynamo.start_afresh()  # code that was compiled last, and its CUDA graphs
+        gc.collect()
+        _device.backend(kind).empty_cache()
 
 
 def compile_again(job: Job) -> dict[str, Any]:
@@ -118,10 +145,11 @@ def _answer(job: Job) -> str:
         return json.dumps(compile_again(job))
     except Exception as error:  # noqa: BLE001  # the end of a process; the other one reports it
         traceback.print_exc()
-        return json.dumps({"error": first_line(error)})
+        return json.dumps({"error": first_line(error), "outcome": outcome_of(error)})
 
 
-def _ask_forked(pid: int, start: int, answer: int) -> str:
+def _ask_forked(pid: int, start: int, answer: int) -> tuple[str, int]:
+    """Start the forked process; return its answer, empty without one, and its exit code."""
     os.write(start, b"1")
     os.close(start)
     with os.fdopen(answer, encoding="utf-8") as file:
@@ -130,17 +158,20 @@ def _ask_forked(pid: int, start: int, answer: int) -> str:
         if not ready:
             os.kill(pid, signal.SIGKILL)
         text = file.read()
-    os.waitpid(pid, 0)
-    return text
+    _, status = os.waitpid(pid, 0)
+    if not ready:
+        raise TimeoutError(f"the second process gave no answer within {PATIENCE:.0f} s")
+    return text, os.waitstatus_to_exitcode(status)
 
 
-def _ask_new(job: Job) -> str:
-    """Start a new interpreter on the same job."""
+def _ask_new(job: Job) -> tuple[str, int]:
+    """Start a new interpreter on the same job; return as `_ask_forked` does."""
     command = [sys.executable, str(Path(__file__)), str(job.scratch / "job.json")]
     answer = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, timeout=PATIENCE, check=False
     )
-    return answer.stdout.strip().rpartition("\n")[2]
+    last = answer.stdout.strip().rpartition("\n")[2]
+    return (last if answer.returncode == 0 else ""), answer.returncode
 
 
 def main() -> None:
