@@ -369,8 +369,47 @@ def test_loader_times_are_told_apart(planted, fake_clock, monkeypatch):
         "compute_seconds": 3.0,
         "end_to_end_seconds": 5.25,
         "batches": 3,
+        "compiling_batches": 0,
+        "fell_back": False,
     }
     assert planted("GraphSAGE").loader_times(nn.Identity()) is None
+
+
+def slow_to_compile(clock):
+    def backend(graph, inputs):
+        clock.advance(100.0)
+        return graph
+
+    return backend
+
+
+def test_batches_in_which_code_is_compiled_are_left_out(planted, fake_clock):
+    workload = planted("GraphSAGE", layers=1, sampled=True, batch_size=5, num_neighbors=(3,))
+    model = torch.compile(workload.model, backend=slow_to_compile(fake_clock), dynamic=False)
+    times = workload.loader_times(model, 4)
+    assert (times.compute_seconds, times.end_to_end_seconds, times.batches) == (0.0, 0.0, 4)
+    assert times.compiling_batches > 0  # batches of other sizes
+    # In the first batch, and in all of these but one that reached the limit.
+    assert fake_clock.now >= 1000.0 + 100.0 * times.compiling_batches
+
+
+def test_batches_that_reach_the_recompile_limit_are_said_to_run_eagerly(planted, fake_clock):
+    workload = planted("GraphSAGE", layers=1, sampled=True, batch_size=5, num_neighbors=(3,))
+    with torch._dynamo.config.patch(recompile_limit=2):
+        model = torch.compile(workload.model, backend="eager", dynamic=False)
+        assert workload.loader_times(model, 10).fell_back
+
+
+def test_batches_that_never_stop_compiling_end(planted, fake_clock, monkeypatch):
+    workload = planted("GraphSAGE", layers=1, sampled=True, batch_size=5, num_neighbors=(3,))
+    monkeypatch.setattr("benchmark.compile.sampled.MOST_COMPILING", 2)
+
+    def anew(*args):
+        torch._dynamo.reset()
+        return torch.compile(workload.model, backend="eager")(*args)
+
+    with pytest.raises(RuntimeError, match="code was compiled in 3 batches"):
+        workload.loader_times(anew, 3)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,11 @@ from benchmark.compile.modules import Edges, SeedModel
 from benchmark.compile.tasks import MORE_SHAPES, NodeWorkload, accuracy
 from benchmark.compile.workload import Arguments, Counts, LoaderTimes, Quality, WorkloadSettings
 from gnnprof import _device
+from gnnprof._dynamo_records import Watch
 from gnnprof._statistics import median
+
+MOST_COMPILING = 100
+"""Batches in which code may be compiled; each code object stops at torch's limit, which is 8."""
 
 
 @dataclass(frozen=True)
@@ -79,30 +83,49 @@ class SampledWorkload(NodeWorkload):
     ) -> LoaderTimes:
         """Return where the time per batch goes; the epoch starts anew if it is too short.
 
+        The first batch is not measured, nor one in which code is compiled: another is taken.
+
         Args:
             model: The model, eager or compiled.
             batches: How many to measure.
             training: Whether to train on each batch instead of only running it forward.
+
+        Raises:
+            RuntimeError: If batches go on compiling.
         """
         if batches < 1:
             raise ValueError(f"batches={batches} must be at least 1.")
-        rows = []
-        source = self._endless()
-        for _ in range(batches + 1):
-            start = _device.clock()
-            args = next(source)
-            sampled = _device.clock()
-            args = self.to_device(args)
-            _device.synchronize(self.device)
-            moved = _device.clock()
-            self._compute(model, args, training)
-            _device.synchronize(self.device)
-            end = _device.clock()
-            rows.append((sampled - start, moved - sampled, end - moved, end - start))
-        sampling, transfer, compute, whole = (
-            median(column) for column in zip(*rows[1:], strict=True)
-        )
-        return LoaderTimes(sampling, transfer, compute, whole, batches)
+        rows: list[tuple[float, ...]] = []
+        compiling = 0
+        source, since_start = self._endless(), Watch()
+        self._batch_times(model, source, training)
+        while len(rows) < batches:
+            watch = Watch()
+            times = self._batch_times(model, source, training)
+            if not watch.read().happened:
+                rows.append(times)
+                continue
+            compiling += 1
+            if compiling > MOST_COMPILING:
+                raise RuntimeError(f"code was compiled in {compiling} batches, and no end of it.")
+        sampling, transfer, compute, whole = (median(column) for column in zip(*rows, strict=True))
+        fell_back = bool(since_start.read().limited)
+        return LoaderTimes(sampling, transfer, compute, whole, batches, compiling, fell_back)
+
+    def _batch_times(
+        self, model: nn.Module, source: Iterator[Arguments], training: bool
+    ) -> tuple[float, float, float, float]:
+        """Return the seconds of one batch: sampling, transfer, compute, and all of it."""
+        start = _device.clock()
+        args = next(source)
+        sampled = _device.clock()
+        args = self.to_device(args)
+        _device.synchronize(self.device)
+        moved = _device.clock()
+        self._compute(model, args, training)
+        _device.synchronize(self.device)
+        end = _device.clock()
+        return sampled - start, moved - sampled, end - moved, end - start
 
     def _compute(self, model: nn.Module, args: Arguments, training: bool) -> None:
         if training:

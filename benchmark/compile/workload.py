@@ -148,6 +148,8 @@ class LoaderTimes:
         compute_seconds: The forward pass, or the training step.
         end_to_end_seconds: All three, of the same batches.
         batches: How many were measured, after one that was not.
+        compiling_batches: How many were left out, because code was compiled in them.
+        fell_back: Whether a recompile limit was reached: batches of new sizes then run eagerly.
     """
 
     sampling_seconds: float
@@ -155,6 +157,8 @@ class LoaderTimes:
     compute_seconds: float
     end_to_end_seconds: float
     batches: int
+    compiling_batches: int = 0
+    fell_back: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON takes them."""
