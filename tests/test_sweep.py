@@ -272,6 +272,46 @@ def test_shards_part_the_cases_alike_on_unlike_machines() -> None:
     assert all(30 < len(shard) < 70 for shard in shards), "about a quarter each"
 
 
+def of_shard(index: int, count: int, cpus: int, monkeypatch: pytest.MonkeyPatch) -> list[Case]:
+    """The cases of one shard on a machine with so many CPUs."""
+    monkeypatch.setattr("benchmark.compile.case.usable_cpus", lambda: range(cpus))
+    flags = ["--threads=4,all", "--models=GCN,GAT,GIN", "--modes=eager,default"]
+    launcher = f"--shard={index}/{count}"
+    return list(sweep.read_settings([*flags, launcher, "--dry-run"]).cases)
+
+
+def test_all_threads_belong_to_one_shard_whatever_the_number_of_cpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shards = [of_shard(part, 4, cpus, monkeypatch) for part, cpus in enumerate((2, 3, 4, 5), 1)]
+
+    met = Counter((case.model, case.mode, case.variant) for shard in shards for case in shard)
+    assert len(met) == 3 * 2 * 2
+    # Once with 4 threads and once with all; where all are 4 and both fall to it, that is one case.
+    same = [case for case in shards[2] if case.threads == 4]
+    for program, times in met.items():
+        mine = [case for case in same if (case.model, case.mode, case.variant) == program]
+        assert times == 2 or (times == 1 and len(mine) == 1)
+    assert sum(met.values()) > 2 * len(met) - len(same)
+    assert {case.threads for shard in shards for case in shard} > {4}
+
+
+def test_records_of_all_threads_on_other_machines_count(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmark.compile.case.usable_cpus", lambda: range(2))
+    arguments = [f"--out={store.folder}", "--launcher=submitit", "--models=GCN", "--modes=eager"]
+    settings = sweep.read_settings([*arguments, "--threads=all", "--variants=fixes"])
+    (case,) = settings.cases
+    elsewhere = dataclasses.replace(case, threads=64)
+
+    assert sweep._asked_for(elsewhere, settings)
+    assert not sweep._asked_for(dataclasses.replace(elsewhere, model="GAT"), settings)
+    written = sweep.read_settings([*arguments, "--threads=2", "--variants=fixes"])
+    assert sweep._asked_for(case, written)
+    assert not sweep._asked_for(elsewhere, written)
+
+
 # -- outcomes --------------------------------------------------------------------------------------
 
 

@@ -41,6 +41,10 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
+class AllCpus(int):
+    """The number of CPUs of this machine, in a case that was written with threads 'all'."""
+
+
 @dataclass(frozen=True)
 class Case:
     """What one process measures.
@@ -222,9 +226,11 @@ def content_key(case: Case, identity: Identity) -> str:
 def in_shard(case: Case, index: int, count: int) -> bool:
     """Tell whether a case belongs to part `index` (from 0) of `count`.
 
-    Decided by the case alone, not by its key: workers on unlike machines must agree on it.
+    Decided by the case as it is written, not by its key or by what 'all' threads are here: workers
+    on unlike machines must agree on it.
     """
-    return int(_digest(case.to_dict()), 16) % count == index
+    threads = "all" if isinstance(case.threads, AllCpus) else case.threads
+    return int(_digest({**case.to_dict(), "threads": threads}), 16) % count == index
 
 
 def _digest(content: Mapping[str, Any]) -> str:
@@ -244,16 +250,17 @@ def expand(blocks: Iterable[Mapping[str, Any]]) -> tuple[Case, ...]:
             `threads` takes 'all', and `replicates` is how many processes run each case.
 
     Returns:
-        The cases in the order of the blocks, each in its `canonical` form.
+        The cases in the order of the blocks, each in its `canonical` form. With threads 'all' and
+        the same number there are two that are equal, which may belong to two shards.
 
     Raises:
         ValueError: For a field that there is not, or a value that is wrong.
     """
-    cases: dict[Case, None] = {}
+    cases: dict[tuple[Case, type[int]], Case] = {}
     for block in blocks:
-        for case in _product(block):
-            cases.setdefault(canonical(case))
-    return tuple(cases)
+        for case in map(canonical, _product(block)):
+            cases.setdefault((case, type(case.threads)), case)
+    return tuple(cases.values())
 
 
 def _product(block: Mapping[str, Any]) -> Iterable[Case]:
@@ -283,5 +290,5 @@ def _read(name: str, value: Any) -> Any:
             raise ValueError(f"dynamic={value!r} is unknown; give one of {', '.join(DYNAMIC)}.")
         return DYNAMIC[value.lower()]
     if name == "threads" and value == "all":
-        return len(usable_cpus())
+        return AllCpus(len(usable_cpus()))
     return value

@@ -62,7 +62,8 @@ def run_experiment(args: argparse.Namespace) -> int:
         ValueError: For a case that makes no sense.
     """
     block = {**(SMOKE_BLOCK if args.smoke else DEFAULT), **given_fields(args)}
-    entries = entries_of([named(case) for case in expand([block])], identity)
+    cases = tuple(dict.fromkeys(named(case) for case in expand([block])))
+    entries = entries_of(cases, identity)
     store, code = Store(args.out), 0
     warning = noise_warning()
     if warning:

@@ -25,7 +25,7 @@ if not __package__:  # run as a script, from whatever folder
 from benchmark.arguments import add_switch
 from benchmark.compile import launchers, registry
 from benchmark.compile.attempt import Options, stopped_by_signals
-from benchmark.compile.case import Case, expand, in_shard
+from benchmark.compile.case import AllCpus, Case, expand, in_shard
 from benchmark.compile.experiment_files import write_experiments
 from benchmark.compile.flags import (
     add_case_flags,
@@ -70,6 +70,8 @@ class Settings:
 
     Attributes:
         cases: What to run, those of this shard only.
+        of_all_cpus: Those of them that were written with threads 'all', here with one thread: only
+            the machine that runs them knows the number.
         entries: The cases with their keys; none where other machines run them, which decide on the
             keys themselves.
         out: The sweep's folder.
@@ -81,6 +83,7 @@ class Settings:
     """
 
     cases: tuple[Case, ...]
+    of_all_cpus: frozenset[Case]
     entries: tuple[Entry, ...]
     out: Path
     options: Options
@@ -136,13 +139,17 @@ def read_settings(argv: Sequence[str]) -> Settings:
         raise FileNotFoundError(
             f"--resume: there is no sweep in --out={args.out}; leave --resume out to start one."
         )
-    cases = tuple(dict.fromkeys(named(case) for case in expand(_blocks(args))))
     index, count = args.shard
-    cases = tuple(case for case in cases if in_shard(case, index - 1, count))
+    written = map(named, expand(_blocks(args)))
+    ours = [case for case in written if in_shard(case, index - 1, count)]
+    cases = tuple(dict.fromkeys(ours))
     launcher = launchers.from_args(args)
     runs_here = launcher.name == "local" or args.dry_run
     return Settings(
         cases=cases,
+        of_all_cpus=frozenset(
+            _with_one_thread(case) for case in ours if isinstance(case.threads, AllCpus)
+        ),
         entries=entries_of(cases, identity) if runs_here else (),
         out=args.out,
         options=read_options(args),
@@ -237,10 +244,18 @@ def _report(store: Store, settings: Settings, progress: Progress | None) -> None
 def _on_record(store: Store, settings: Settings) -> list[dict[str, Any]]:
     """Return the records of the cases; where other machines ran them, whatever those were."""
     if settings.launcher.name != "local":
-        wanted = set(settings.cases)
-        return [record for record in store.records() if _case_of(record) in wanted]
+        return [record for record in store.records() if _asked_for(_case_of(record), settings)]
     found = (store.read(entry.key) for entry in settings.entries)
     return [record for record in found if record is not None]
+
+
+def _asked_for(case: Case, settings: Settings) -> bool:
+    """Tell whether a case of another machine, which may have other CPUs, belongs to the sweep."""
+    return case in settings.cases or _with_one_thread(case) in settings.of_all_cpus
+
+
+def _with_one_thread(case: Case) -> Case:
+    return dataclasses.replace(case, threads=1)
 
 
 def _case_of(record: Mapping[str, Any]) -> Case:
