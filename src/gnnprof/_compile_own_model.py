@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -60,28 +60,33 @@ def refuse_bound_forward(model: nn.Module) -> None:
     """
     own = set(map(id, model.modules()))
     for module in model.modules():
-        pending, seen = [vars(module).get("forward")], set[int]()
-        while pending:
-            function = pending.pop()
-            if function is None or id(function) in seen:
-                continue
-            seen.add(id(function))
-            for value in _in_closure(function):
-                if id(value) in own or id(getattr(value, "__self__", None)) in own:
-                    raise _runs_it(COPY)
-                pending.append(value if inspect.isfunction(value) else None)
+        for value in _kept_by(vars(module).get("forward")):
+            if id(value) in own or id(getattr(value, "__self__", None)) in own:
+                raise _runs_it(COPY)
 
 
-def _in_closure(function: Any) -> list[Any]:
-    """What a function keeps of the place where it was defined, and what it wraps."""
-    values = [getattr(function, "__wrapped__", None)]
-    values.extend(getattr(function, "__defaults__", None) or ())
-    for cell in getattr(function, "__closure__", None) or ():
+def _kept_by(function: Any) -> Iterator[Any]:
+    """What a function, and those in its closure, keep of the place where they were defined."""
+    pending, seen = [function], set[int]()
+    while pending:
+        current = pending.pop()
+        if isinstance(current, functools.partial):
+            current = current.func
+        current = getattr(current, "__func__", current)
+        if not inspect.isfunction(current) or id(current) in seen:
+            continue
+        seen.add(id(current))
+        values = [*_cells(current), *(current.__defaults__ or ())]
+        yield from values
+        pending.extend(value for value in values if inspect.isfunction(value))
+
+
+def _cells(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
         try:
-            values.append(cell.cell_contents)
+            yield cell.cell_contents
         except ValueError:  # a name that is not set yet
             continue
-    return values
 
 
 def _held_by(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
