@@ -176,7 +176,7 @@ def test_the_parts_that_no_worker_does_are_inside_the_wait(workers, filters, bes
     assert (result["seeds"], result["batches"]) == (cora.num_nodes, 3)
     assert result["sampler"] == SAMPLER
     assert result["beside_wait"] == beside
-    # The collation begins where the seeds are looked up, for a moment: in the worker if there is one.
+    # The collation begins where the seeds are looked up: in the worker, if there is one.
     at_home = {"gather"} if workers else {"sampling", "gather", "collate"}
     for wait, *made in zip(
         parts["wait"], *(parts[name] for name in at_home - {*beside}), strict=True
