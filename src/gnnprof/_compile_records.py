@@ -14,6 +14,9 @@ from typing import Any
 EAGER = "eager"
 """The mode of the row that compares eager with itself."""
 
+PARTLY_EAGER = "partly eager"
+"""The mode that was asked for ran, but behind a recompile limit for some inputs only."""
+
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 """The modes of torch.compile; eager is always measured beside them."""
 

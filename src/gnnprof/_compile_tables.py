@@ -6,8 +6,14 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gnnprof._compile_records import EAGER, MODES, CompileRow, NoiseFloor, PhaseTiming
-from gnnprof._dynamo_records import PARTLY_EAGER
+from gnnprof._compile_records import (
+    EAGER,
+    MODES,
+    PARTLY_EAGER,
+    CompileRow,
+    NoiseFloor,
+    PhaseTiming,
+)
 from gnnprof._statistics import LEAST_DIFFERENCE
 from gnnprof._tables import NOT_MEASURED, format_bytes
 

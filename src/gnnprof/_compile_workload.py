@@ -17,7 +17,7 @@ from gnnprof import _device, _statistics
 from gnnprof._compile_compare import Effect
 from gnnprof._dynamo import begin_step, launches_counted
 from gnnprof._events import Session, SessionRunningError, starting_session
-from gnnprof._isolation import random_like, require_grad, version_of
+from gnnprof._isolation import detached, random_like, version_of
 from gnnprof._tensors import iter_tensors
 
 Laps = list[dict[str, float]]
@@ -94,11 +94,11 @@ class Workload:
 
 def own_inputs(inputs: Any) -> Any:
     """Detach the floating tensors of a structure; each requires grad where the original does."""
-    detached = require_grad(inputs, False)
-    for original, copy in zip(iter_tensors(inputs), iter_tensors(detached), strict=True):
+    copies = detached(inputs)
+    for original, copy in zip(iter_tensors(inputs), iter_tensors(copies), strict=True):
         if original.requires_grad and copy is not original:
             copy.requires_grad_(True)
-    return detached
+    return copies
 
 
 def doubled(inputs: Any) -> Any:

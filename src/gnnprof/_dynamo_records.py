@@ -26,11 +26,9 @@ import torch
 import torch._dynamo
 from torch._dynamo import utils
 
-from gnnprof._compile_records import GraphBreak, Recompile
+from gnnprof._compile_records import PARTLY_EAGER, GraphBreak, Recompile
 
 INDUCTOR = "inductor"
-PARTLY_EAGER = "partly eager"
-"""The mode that was asked for ran, but behind a recompile limit only for some inputs."""
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")

@@ -23,7 +23,7 @@ from gnnprof._tensors import iter_tensors
 
 
 def require_grad(x: Any, requires_grad: bool = True) -> Any:
-    """Detach the floating and complex tensors in a structure, so that gradients stop there.
+    """Detach the floating tensors in a structure, so that gradients stop there.
 
     Goes through lists, tuples (named ones too), mappings, dataclasses and the graph objects of
     PyG, and copies these; tensors share their memory with the originals. A tensor that
@@ -36,10 +36,20 @@ def require_grad(x: Any, requires_grad: bool = True) -> Any:
     Returns:
         The new structure; `x` is unchanged.
     """
-    return _detached(x, requires_grad, {})
+    return _detached(x, requires_grad, {}, torch.is_floating_point)
 
 
-def _detached(value: Any, requires_grad: bool, done: dict[int, tuple[Any, Any]]) -> Any:
+def detached(x: Any) -> Any:
+    """Do as `require_grad(x, False)`, with complex tensors as well."""
+    return _detached(x, False, {}, lambda tensor: tensor.is_floating_point() or tensor.is_complex())
+
+
+def _detached(
+    value: Any,
+    requires_grad: bool,
+    done: dict[int, tuple[Any, Any]],
+    concerns: Callable[[Tensor], bool],
+) -> Any:
     """Do the work of `require_grad`.
 
     Args:
@@ -47,16 +57,17 @@ def _detached(value: Any, requires_grad: bool, done: dict[int, tuple[Any, Any]])
         requires_grad: As in `require_grad`.
         done: Originals and copies so far by the original's id, which ends cycles. It holds the
             originals because the id of a temporary would be given out again.
+        concerns: Tells the tensors that are detached, of those with strides.
     """
     if id(value) in done:
         return done[id(value)][1]
-    inner = functools.partial(_detached, requires_grad=requires_grad, done=done)
+    inner = functools.partial(_detached, requires_grad=requires_grad, done=done, concerns=concerns)
     if isinstance(value, tuple):
         items = [inner(item) for item in value]
         return value._make(items) if hasattr(value, "_make") else type(value)(items)
     if isinstance(value, Tensor):
         result = value
-        if (value.is_floating_point() or value.is_complex()) and value.layout == torch.strided:
+        if concerns(value) and value.layout == torch.strided:
             result = value.detach().requires_grad_(requires_grad)
         done[id(value)] = (value, result)
         return result
