@@ -119,3 +119,23 @@ def test_both_packages_still_do_what_was_recorded(name):
         with cpu_threads(1):
             now = see(name, package)
         assert comparable(now, name, package) == comparable(before[package], name, package)
+
+
+def test_the_readme_quotes_the_study_as_it_is_recorded():
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    study = " ".join((SOURCE / "study.txt").read_text(encoding="utf-8").split())
+    quoted = re.search(
+        r"inference (\S+) \((.*?)\) and training (\S+) \((.*?)\) as fast .*?"
+        r"over (\d+) cases, and DGL's inference (\S+) \((.*?)\), over (\d+):",
+        readme,
+    )
+    assert quoted is not None
+    pyg, interval, training, its_interval, cases, dgl, dgl_interval, dgl_cases = quoted.groups()
+    setting = r"\(cpu, 1 thread, float32, full graph\): default"
+    for library, phase, figure, ends, count in (
+        ("PyG", "inference", pyg, interval.removeprefix("95 % interval "), cases),
+        ("PyG", "training", training, its_interval, cases),
+        ("DGL", "inference", dgl, dgl_interval, dgl_cases),
+    ):
+        said = rf"{library}, {phase} {setting} {figure} \(95 % interval {ends}\): .*? over {count} "
+        assert re.search(said + "cases", study), (library, phase)
