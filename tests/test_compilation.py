@@ -21,7 +21,7 @@ from torch import nn
 from torch._dynamo import utils
 
 import gnnprof
-from gnnprof import CompileReport, compile_benchmark
+from gnnprof import CompileReport, _dynamo, compile_benchmark
 from gnnprof._compile_compare import Tolerance
 from gnnprof._compile_study import Plan, Study
 from gnnprof._compile_workload import Candidate, Workload
@@ -981,7 +981,7 @@ def test_a_model_that_changes_its_inputs_is_refused_and_they_stay():
 
 
 @pytest.mark.parametrize("kind", [dict, "graph"])
-def test_a_model_that_puts_other_tensors_into_its_inputs_is_refused(kind):
+def test_a_model_that_replaces_tensors_in_its_inputs_is_refused(kind):
     class Assigns(nn.Module):
         def forward(self, data):
             data["x"] = data["x"] + 1
@@ -990,10 +990,30 @@ def test_a_model_that_puts_other_tensors_into_its_inputs_is_refused(kind):
     pyg = pytest.importorskip("torch_geometric.data")
     x = torch.zeros(3)
     data = pyg.Data(x=x) if kind == "graph" else {"x": x}
-    with pytest.raises(ValueError, match="puts other tensors into its inputs"):
+    with pytest.raises(ValueError, match="replaces tensors in its inputs"):
         bench(Assigns(), (data,), backward=False)
     assert data["x"] is x
     assert torch.equal(x, torch.zeros(3))
+
+
+def test_a_model_that_keeps_something_with_its_inputs_is_measured():
+    class Caches(nn.Module):
+        def forward(self, data):
+            if "norm" not in data:
+                data["norm"] = data["x"].sum()
+            return data["x"] / data["norm"]
+
+    (row,) = bench(Caches(), ({"x": torch.ones(3)},), modes="eager", backward=False).rows
+    assert row.status == "ok"
+
+
+def test_scripted_parts_are_neither_compiled_nor_touched():
+    scripted = torch.jit.script(nn.ModuleList([nn.Linear(2, 2)]))
+    model = nn.Sequential(torch.jit.script(nn.ReLU()))
+    before = dict(vars(model[0]))
+    assert not _dynamo.is_compiled(scripted)
+    assert not _dynamo.is_compiled(model)
+    assert vars(model[0]) == before
 
 
 def test_an_output_without_gradient_is_refused():

@@ -72,7 +72,8 @@ def test_a_child_whose_sweep_has_ended_ends_at_once():
 
 def test_ancestors_are_told_from_others():
     assert _is_ancestor(os.getppid())
-    assert _is_ancestor(_parent_of(os.getppid()))
+    grandparent = _parent_of(os.getppid())  # 0 in a container whose first process runs the tests
+    assert grandparent == 0 or _is_ancestor(grandparent)
     assert not _is_ancestor(os.getpid())
     child = subprocess.Popen([*PYTHON, "import time; time.sleep(60)"])
     try:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import functools
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import _global_forward_pre_hooks
 from torch.optim.lr_scheduler import StepLR
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
@@ -55,7 +55,7 @@ def refused(model: nn.Module, message: str, **settings: Any) -> None:
     assert all(torch.equal(model.state_dict()[key], before[key]) for key in before)
     after = [parameter.grad for parameter in model.parameters()]
     assert all(one is other for one, other in zip(after, gradients, strict=True))
-    assert not _global_forward_pre_hooks
+    assert not any(module._forward_pre_hooks for module in model.modules())
     assert not _global_optimizer_pre_hooks
 
 
@@ -180,6 +180,39 @@ def test_a_method_put_into_the_object_is_copied_with_it(model):
         model.forward = forward
         (row,) = bench(model).rows
         assert row.status == "ok"
+
+
+class Shared(nn.Module):
+    """A part that copies of the model share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Shared:
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
+def test_what_copies_share_may_run_and_change():
+    model = nn.Sequential(Shared(), nn.Linear(4, 2))
+    (row,) = bench(model, backward=False).rows
+    assert row.status == "ok"
+    assert model[0].norm.num_batches_tracked > 0
+
+
+def test_a_compiled_module_beside_the_model_gives_no_warning(model):
+    teacher = torch.compile(nn.Linear(4, 3), backend="eager")
+
+    def step(student: nn.Module, x: Tensor) -> Tensor:
+        return (student(x) - teacher(x)).square().sum()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (row,) = bench(model, train_step=step, backward=False).rows
+    assert row.status == "ok"
 
 
 def test_a_compiled_forward_is_refused(model):

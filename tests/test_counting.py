@@ -20,7 +20,7 @@ from torch.utils.flop_counter import flop_registry
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
 
-from gnnprof import _formulas
+from gnnprof import _counting, _formulas
 from gnnprof._counting import CallSettings, CannotCount, OpCounter, counting_pass
 
 # torch's own words about sparse tensors, once per process.
@@ -463,6 +463,7 @@ class Stateful(nn.Module):
         self.numpy_generator = np.random.default_rng(0)
         self.numpy_state = np.random.RandomState(0)
         self.python_generator = random.Random(0)
+        self.system_generator = random.SystemRandom()  # has no state
 
     def forward(self, x):
         self.calls += 1
@@ -649,6 +650,19 @@ def test_a_rank_counts_alone(tmp_path):
 def test_lazy_models_are_refused():
     with pytest.raises(ValueError, match="lazy parameter 'weight'"):
         counting_pass(nn.LazyLinear(3), (torch.rand(2, 2),), {}, lambda op: None)
+
+
+def test_a_data_parallel_module_still_moves_its_inputs(x, monkeypatch):
+    class Parallel:
+        module, device_ids = nn.Linear(F, 2), [3]
+
+    def scatter(args, kwargs, devices):
+        return [tuple(x * devices[0] for x in args)], [kwargs]
+
+    monkeypatch.setattr(_counting, "scatter_kwargs", scatter)
+    assert torch.equal(_counting._call_alone(Parallel, x), Parallel.module(x * 3))
+    Parallel.device_ids = None
+    assert torch.equal(_counting._call_alone(Parallel, input=x), Parallel.module(x))
 
 
 def test_replicas_on_threads_are_refused(x):

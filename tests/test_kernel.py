@@ -639,8 +639,6 @@ def test_performance_infers_and_leaves_a_trace_for_each_case(capsys):
     assert "convs" in out  # the layer table
 
 
-# Dynamo looks at .grad of every tensor that it meets where a graph breaks.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_a_profile_is_taken_of_a_case_that_was_finished_without_one(capsys):
     flags = [*SMOKE, "--models", "GCN", "--epochs", "1", "--inference", "--json", "log.jsonl"]
     (first,) = script("main_performance").main(flags)
@@ -652,6 +650,8 @@ def test_a_profile_is_taken_of_a_case_that_was_finished_without_one(capsys):
     capsys.readouterr()
 
 
+# Dynamo looks at .grad of every tensor that it meets where a graph breaks.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_performance_compiles_before_it_measures(monkeypatch):
     class Tiny(torch.nn.Module):
         def __init__(self, shape: GraphShape, layers: int, hidden: int) -> None:

@@ -249,7 +249,6 @@ def fake_library() -> SimpleNamespace:
     return SimpleNamespace(calls=calls, **{name: noting(name) for name in names})
 
 
-@pytest.mark.usefixtures("which")
 def test_the_search_can_be_imported_under_torch_2_6(monkeypatch):
     def disable(fn: object, recursive: bool = True) -> object:  # the signature of torch 2.6 and 2.7
         return fn
@@ -261,6 +260,7 @@ def test_the_search_can_be_imported_under_torch_2_6(monkeypatch):
     assert as_pairs(again.knn(torch.zeros(1, 2), torch.zeros(1, 2), 1)) == [(0, 0)]
 
 
+@pytest.mark.usefixtures("which")
 def test_without_a_library_the_search_is_here(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_cluster", None)
     monkeypatch.setattr(torch_geometric.typing, "WITH_KNN", False, raising=False)

@@ -648,8 +648,18 @@ def test_a_trace_can_be_written_more_than_once(graph, tmp_path):
         prof.export_chrome_trace(second)
     third = prof.export_chrome_trace(tmp_path / "third.json")
     third.unlink()
-    with pytest.raises(FileNotFoundError, match=r"third\.json is gone: profile again"):
+    with pytest.raises(FileNotFoundError, match=r"third\.json no longer holds it"):
         prof.export_chrome_trace(tmp_path / "fourth.json")
+
+
+def test_a_trace_that_another_profile_has_replaced_is_not_taken_for_its_own(graph, tmp_path):
+    first, second = (profiled(GCNConv(FEATURES, 3).eval(), *graph) for _ in range(2))
+    path = first.export_chrome_trace(tmp_path / "trace.json")
+    second.export_chrome_trace(path, overwrite=True)
+    with pytest.raises(FileNotFoundError, match="no longer holds it"):
+        first.export_chrome_trace(tmp_path / "first.json")
+    copied = second.export_chrome_trace(tmp_path / "second.json")
+    assert copied.read_bytes() == path.read_bytes()
 
 
 def test_a_trace_that_could_not_be_written_is_told_from_one_that_is_gone(tmp_path):
@@ -659,7 +669,7 @@ def test_a_trace_that_could_not_be_written_is_told_from_one_that_is_gone(tmp_pat
     line = TimeLine(fail)
     with pytest.raises(OSError, match="No space left"):
         line.write(tmp_path / "trace.json", overwrite=False)
-    with pytest.raises(FileNotFoundError, match="could not be written: profile again"):
+    with pytest.raises(FileNotFoundError, match="could not write it: profile again"):
         line.write(tmp_path / "trace.json", overwrite=False)
     assert list(tmp_path.iterdir()) == []
 

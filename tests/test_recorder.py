@@ -287,6 +287,7 @@ def test_the_end_of_a_block_waits_for_an_op_on_another_thread(model, monkeypatch
         return len(events) > 3
 
     stop = Session.stop
+    monkeypatch.setattr(_open_ranges, "_PATIENCE", 60)
     monkeypatch.setattr(_open_ranges, "_others_wait", others_wait)
     monkeypatch.setattr(Session, "stop", lambda self: (events.append("ended"), stop(self)))
     with Profiler(model) as prof:
@@ -295,6 +296,22 @@ def test_the_end_of_a_block_waits_for_an_op_on_another_thread(model, monkeypatch
         pytest.skip("this torch records one thread only")
     assert events == ["asked"] * 4 + ["ended"]
     check_sums(prof)
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "waits"),
+    [
+        ("threading", "wait", True),
+        ("threading", "run", False),  # a C function may be the target
+        ("ipykernel.heartbeat", "run", True),
+        ("zmq.sugar.poll", "poll", True),
+        ("user", "worker", False),
+    ],
+)
+def test_which_threads_wait(module, function, waits):
+    namespace = {"__name__": module}
+    exec(f"import sys\ndef {function}(): return sys._getframe()", namespace)
+    assert _open_ranges._waits(namespace[function]()) is waits
 
 
 def test_the_end_of_a_block_does_not_wait_for_ever(model, monkeypatch):

@@ -514,6 +514,14 @@ def test_a_reader_that_stops_early_loses_no_file(folder):
     assert (folder / "report.html").exists()
 
 
+def test_a_page_that_cannot_be_written_does_not_lose_the_table(folder, capsys):
+    assert main(["report", "run", "--out", "nowhere/page.html"]) == 1
+    out, error = capsys.readouterr()
+    assert out == merged_text(run_of(three_ranks()), ops=False)
+    assert error.startswith("gnnprof report: ")
+    assert "page.html" in error
+
+
 def test_an_earlier_page_is_kept_unless_told(folder, capsys):
     (folder / "report.html").write_text("earlier")
     assert main(["report", "run"]) == 1

@@ -182,6 +182,23 @@ def test_rows_without_their_parents_keep_together_and_say_where_they_are():
     assert titles(by_layer) == ["convs.0.lin (Conv)", "convs.1.lin (Conv)"]
 
 
+def test_a_range_may_have_the_name_of_a_module():
+    rows = [
+        selected_row("", 1.0),
+        selected_row("", 0.2, "encoder"),  # record_function("encoder") in the model's forward
+        selected_row("encoder", 3.0),
+        selected_row("encoder", 2.0, "aten::mm"),
+        selected_row("head", 4.0),
+    ]
+    assert titles(costliest_first(list(lines_of(rows, "Net")), self_time)) == [
+        "Net",
+        "head (Conv)",
+        "encoder",
+        "encoder (Conv)",
+        "aten::mm",
+    ]
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_a_table_fits_its_width(width):
     text = layer_table(list(lines_of(ROWS, "GCN")), frozenset(), 1e-3, None, width)

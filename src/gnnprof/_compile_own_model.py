@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from gnnprof._isolation import version_of
+from gnnprof._isolation import held_by, version_of
 from gnnprof._tensors import iter_tensors
 
 TRAIN_STEP = "'train_step'"
@@ -43,7 +43,7 @@ def refuse_own_model(train_step: Callable[..., Any], model: nn.Module) -> None:
     Raises:
         ValueError: If it does.
     """
-    for name, value in _held_by(train_step):
+    for name, value in _within(train_step):
         if value is model:
             raise _runs_it(TRAIN_STEP, f" (as {name!r})")
         if isinstance(value, torch.optim.Optimizer) and _trains(value, model):
@@ -89,27 +89,12 @@ def _cells(function: FunctionType) -> Iterator[Any]:
             continue
 
 
-def _held_by(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """What a function can reach without its arguments, by the name it has there."""
-    if isinstance(function, functools.partial):
-        yield from _held_by(function.func)
-        yield from ((f"argument {number}", one) for number, one in enumerate(function.args))
-        yield from function.keywords.items()
-        return
-    if not inspect.isroutine(function):  # an object that can be called
-        function = MethodType(type(function).__call__, function)
-    owner = getattr(function, "__self__", None)
-    if owner is not None:
-        yield "self", owner
-        yield from vars(owner).items() if hasattr(owner, "__dict__") else ()
-    plain = inspect.unwrap(getattr(function, "__func__", function))
-    if inspect.isfunction(plain):
-        try:
-            variables = inspect.getclosurevars(plain)
-        except ValueError:  # a closure over a name that is not set yet
-            return
-        yield from variables.nonlocals.items()
-        yield from variables.globals.items()
+def _within(train_step: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """What a step holds, and what the object holds that it is a method of."""
+    for name, value in held_by(train_step):
+        yield name, value
+        if name == "self" and hasattr(value, "__dict__"):
+            yield from vars(value).items()
 
 
 def _trains(optimizer: torch.optim.Optimizer, model: nn.Module) -> bool:
@@ -150,19 +135,27 @@ def own_model_watched(model: nn.Module, ours: nn.Module, who: str) -> Iterator[N
     Raises:
         ValueError: If the call in the block does one of these.
     """
-    watched = set(map(id, model.modules())) - set(map(id, ours.modules()))
+    here = threading.get_ident()
+    copied = set(map(id, ours.modules()))
+    shared = set(map(id, iter_tensors(ours)))
 
     def module_runs(module: nn.Module, inputs: Any) -> None:  # noqa: ARG001  # torch's signature
-        if id(module) in watched:
+        if threading.get_ident() == here:
             raise _runs_it(who)
 
     def optimizer_steps(optimizer: torch.optim.Optimizer, *inputs: Any) -> None:  # noqa: ARG001
         if _trains(optimizer, model):
             raise _steps_it(who)
 
-    kept = [_Kept.of(tensor) for tensor in iter_tensors(model)]
+    def own_tensors() -> list[Tensor]:
+        return [tensor for tensor in iter_tensors(model) if id(tensor) not in shared]
+
+    kept = [_Kept.of(tensor) for tensor in own_tensors()]
     with ExitStack() as stack:
-        stack.callback(register_module_forward_pre_hook(module_runs).remove)
+        for module in model.modules():
+            if id(module) not in copied:
+                handle = nn.Module.register_forward_pre_hook(module, module_runs, prepend=True)
+                stack.callback(handle.remove)
         stack.callback(register_optimizer_step_pre_hook(optimizer_steps).remove)
         try:
             yield
@@ -170,7 +163,7 @@ def own_model_watched(model: nn.Module, ours: nn.Module, who: str) -> Iterator[N
             changed = [one for one in kept if one.has_changed]
             for one in changed:
                 one.put_back()
-    if changed or [id(one.tensor) for one in kept] != [id(one) for one in iter_tensors(model)]:
+    if changed or [id(one.tensor) for one in kept] != [id(tensor) for tensor in own_tensors()]:
         raise ValueError(
             f"{who} changed weights, buffers or gradients of your model itself, which has them "
             f"back; {_REMEDIES[who]}"

@@ -136,10 +136,10 @@ def refuse_changed_inputs(candidate: Candidate) -> None:
     versions = [version_of(tensor) for tensor in tensors]
     with torch.set_grad_enabled(work.backward):
         candidate.call_once()
-    if [id(tensor) for tensor in tensors] != [id(tensor) for tensor in work.input_tensors]:
+    if not {id(tensor) for tensor in tensors} <= {id(tensor) for tensor in work.input_tensors}:
         raise ValueError(
-            "the model puts other tensors into its inputs, so that every call would see other "
-            "ones; let it work on a copy (data = copy.copy(data), or dict(inputs))"
+            "the model replaces tensors in its inputs, so that every call would see other ones; "
+            "let it work on a copy (data = copy.copy(data), or dict(inputs))"
         )
     if versions != [version_of(tensor) for tensor in tensors]:
         raise ValueError(

@@ -19,11 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
+from torch.nn.parallel.scatter_gather import scatter_kwargs
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnnprof import _device
 from gnnprof._formulas import OpCall, count_bytes, count_flops, stored
 from gnnprof._isolation import random_state_kept
+from gnnprof._process import this_process
 from gnnprof._tensors import iter_tensors
 
 
@@ -261,7 +263,14 @@ def _leave_other_ranks_alone(model: nn.Module) -> None:
     """Let data-parallel modules only call what they wrap, until `modules_kept` undoes it."""
     for module in model.modules():
         if isinstance(module, nn.parallel.DistributedDataParallel):
-            module.forward = module.module.__call__  # type: ignore[method-assign]
+            module.forward = partial(_call_alone, module)  # type: ignore[method-assign]
+
+
+def _call_alone(parallel: nn.parallel.DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
+    """Call the module inside, with its inputs on its device, as the data-parallel one does."""
+    if parallel.device_ids:
+        (args,), (kwargs,) = scatter_kwargs(args, kwargs, parallel.device_ids)
+    return parallel.module(*args, **kwargs)
 
 
 @contextmanager
@@ -296,7 +305,7 @@ def _restorer(value: Any) -> Callable[[], object] | None:
     """
     if isinstance(value, list | dict | set | deque):
         return partial(_refill, value, value.copy())
-    if isinstance(value, np.ndarray) and value.flags.writeable:
+    if type(value) is np.ndarray and value.flags.writeable:  # not a file in memory
         return partial(np.copyto, value, value.copy())
     if isinstance(value, torch.Generator):
         return partial(value.set_state, value.get_state())
@@ -304,7 +313,7 @@ def _restorer(value: Any) -> Callable[[], object] | None:
         return partial(setattr, value.bit_generator, "state", value.bit_generator.state)
     if isinstance(value, np.random.RandomState):
         return partial(value.set_state, value.get_state())
-    if isinstance(value, random.Random):
+    if isinstance(value, random.Random) and not isinstance(value, random.SystemRandom):
         return partial(value.setstate, value.getstate())
     return None
 
@@ -328,7 +337,7 @@ class _Guard(_OpMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._own: set[int] = set()
         self._refusal: CannotCount | None = None
-        self._several_ranks = _several_ranks()
+        self._several_ranks = this_process().world_size > 1
 
     def confirm(self) -> None:
         """Raise if an op was refused."""
@@ -371,13 +380,6 @@ class _Guard(_OpMode):  # type: ignore[no-untyped-call]
 
 _COLLECTIVES = ("c10d::", "_c10d_functional::", "_c10d_functional_autograd::")
 """How the names of torch's collectives begin."""
-
-
-def _several_ranks() -> bool:
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return False
-    return distributed.get_world_size() > 1
 
 
 def _storage_ids(tensor: Tensor) -> set[int]:

@@ -167,9 +167,16 @@ def is_compiled(model: torch.nn.Module) -> bool:
     return any(
         isinstance(module, OptimizedModule)
         or module._compiled_call_impl is not None
-        or _is_compiled_function(module.forward)
+        or _is_compiled_function(_forward_of(module))
         for module in model.modules()
     )
+
+
+def _forward_of(module: torch.nn.Module) -> Any:
+    """The forward of a module; None for a scripted one, which makes it when it is asked for it."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return None
+    return getattr(module, "forward", None)
 
 
 def _is_compiled_function(function: Any) -> bool:

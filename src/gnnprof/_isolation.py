@@ -9,6 +9,7 @@ import inspect
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -174,19 +175,30 @@ def leaves_held_by(func: Callable[..., Any]) -> list[Tensor]:
         func: Any callable: a module, a method of one, a partial, or a function that uses modules
             and tensors of its closure or its globals.
     """
-    return [t for t in iter_tensors(_held_by(func)) if t.is_leaf and t.requires_grad]
+    held = [func, *(value for _, value in held_by(func))]
+    return [t for t in iter_tensors(held) if t.is_leaf and t.requires_grad]
 
 
-def _held_by(func: Callable[..., Any]) -> list[object]:
+def held_by(func: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """What a function can reach without its arguments, by the name it has there."""
     if isinstance(func, functools.partial):
-        return [*_held_by(func.func), func.args, func.keywords]
-    held = [func, getattr(func, "__self__", None)]
+        yield from held_by(func.func)
+        yield from ((f"argument {number}", one) for number, one in enumerate(func.args))
+        yield from func.keywords.items()
+        return
+    if not inspect.isroutine(func):  # an object that can be called
+        func = MethodType(type(func).__call__, func)
+    owner = getattr(func, "__self__", None)
+    if owner is not None:
+        yield "self", owner
     try:
-        function = inspect.unwrap(func)
+        function = inspect.unwrap(getattr(func, "__func__", func))
         variables = inspect.getclosurevars(function) if inspect.isfunction(function) else None
     except ValueError:  # wrappers in a circle, or a closure over a name that is not set yet
-        return held
-    return held if variables is None else [*held, variables.nonlocals, variables.globals]
+        return
+    if variables is not None:
+        yield from variables.nonlocals.items()
+        yield from variables.globals.items()
 
 
 def version_of(tensor: Tensor) -> int:

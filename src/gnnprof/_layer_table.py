@@ -136,9 +136,11 @@ def costliest_first(lines: Sequence[Line], figure: Callable[[ProfileRow], float]
     def ordered(part: Sequence[Line], depth: int) -> Iterator[Line]:
         groups = [list(g) for _, g in itertools.groupby(part, key=lambda line: line.names[:depth])]
         for group in sorted(groups, key=cost, reverse=True):
-            heads = 1 if len(group[0].names) == depth else 0
-            yield from group[:heads]
-            yield from ordered(group[heads:], depth + 1)
+            # More than one if a range of the user's has the name of the module after it.
+            is_head = [len(line.names) <= depth for line in group]
+            yield from itertools.compress(group, is_head)
+            below = [line for line, head in zip(group, is_head, strict=True) if not head]
+            yield from ordered(below, depth + 1)
 
     return list(ordered(lines, 1))
 

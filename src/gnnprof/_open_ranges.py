@@ -24,16 +24,19 @@ _AUTOGRAD = "torch.autograd"
 _COMPILED = "torch._dynamo.eval_frame"
 """Where the function lies that `torch.compile` returns; it holds the variable `callback`."""
 
-_PATIENCE = 0.2
+_PATIENCE = 0.05
 """Seconds that the end of a block waits for other threads to come out of their ops."""
 
 _WAITING = frozenset(
     {
         *("threading", "queue", "selectors", "socket", "ssl", "asyncio", "concurrent"),
-        *("multiprocessing", "subprocess", "zmq", "ipykernel", "tornado"),
+        *("multiprocessing", "subprocess"),
     }
 )
-"""Packages in which a thread waits for something, and runs no op of torch."""
+"""Packages in which a thread waits for something, unless `run` has called a C function."""
+
+_NOTEBOOK = frozenset({"zmq", "ipykernel", "tornado"})
+"""Packages of a notebook's server, whose threads run no op of torch."""
 
 _COMPILE_WORKERS = "torch._inductor.compile_worker"
 """Where a thread of Inductor waits for its processes for good."""
@@ -72,7 +75,7 @@ def session_may_end(*, all_threads: bool) -> bool:
 
 
 def let_others_finish() -> None:
-    """Wait until no other thread is in the middle of an op, for a fifth of a second at most.
+    """Wait until no other thread is in the middle of an op, for as long as most ops take.
 
     A thread that computes all the time is left alone then, as torch.profiler would.
     """
@@ -132,7 +135,10 @@ def _waits(frame: FrameType) -> bool:
     module = _module(frame)
     if module.startswith(_COMPILE_WORKERS):
         return True
-    return module.partition(".")[0] in _WAITING and frame.f_code.co_name != "run"
+    package = module.partition(".")[0]
+    if package in _NOTEBOOK:
+        return True
+    return package in _WAITING and frame.f_code.co_name != "run"
 
 
 def _module(frame: FrameType) -> str:

@@ -357,9 +357,9 @@ class Recorder:
         self._window.close()
         running, self._running = self._running, None
         if running is not None:
+            began = _device.clock()
             if self._session.all_threads:
                 let_others_finish()
-            began = _device.clock()
             running.close()
             self.stop_seconds += _device.clock() - began
         self._finished = self._session if self._has_window else None

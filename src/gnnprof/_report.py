@@ -54,10 +54,13 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         The exit status: 0, or 1 if there is nothing to report, which is said on stderr.
     """
+    settings, texts = _settings(arguments), list[str]()
     try:
-        texts = list(report(_settings(arguments)))  # a reader that stops early loses no file
-        sys.stdout.writelines(texts)
-        sys.stdout.flush()
+        try:
+            texts.extend(report(settings))  # a reader that stops early loses no file
+        finally:  # nor does a file that cannot be written lose the table
+            sys.stdout.writelines(texts)
+            sys.stdout.flush()
     except BrokenPipeError:  # `gnnprof report DIR | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
     except (UnreadableProfileError, DifferentRunsError, OSError) as error:

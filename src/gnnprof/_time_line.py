@@ -24,6 +24,7 @@ class TimeLine:
         self._save = save
         self._is_saved = False
         self._written: Path | None = None
+        self._stamp: tuple[int, ...] = ()
 
     def write(self, path: str | os.PathLike[str], *, overwrite: bool) -> Path:
         """Write it, the first time as torch does, later as a copy of the file written last.
@@ -38,10 +39,12 @@ class TimeLine:
 
         Raises:
             FileExistsError: If there is a file and `overwrite` is False.
-            FileNotFoundError: If there is no such folder, or the file written last is gone.
+            FileNotFoundError: If there is no such folder, or the file written last is gone
+                or was changed.
         """
         written = write_atomically(ranked(path), self._fill, overwrite=overwrite)
         self._written = written.resolve()
+        self._stamp = _stamp_of(self._written)
         return written
 
     def _fill(self, file: Path) -> None:
@@ -60,10 +63,21 @@ class TimeLine:
         self._save(str(file))
 
     def _copy_to(self, file: Path) -> None:
-        if self._written is None or not self._written.is_file():
-            where = "could not be written" if self._written is None else f"{self._written} is gone"
-            raise FileNotFoundError(f"torch gives a trace once, and {where}: profile again")
+        if self._written is None:
+            raise FileNotFoundError(
+                "torch gives a trace once, and could not write it: profile again"
+            )
+        if not self._written.is_file() or _stamp_of(self._written) != self._stamp:
+            raise FileNotFoundError(
+                f"torch gives a trace once, and {self._written} no longer holds it: profile again"
+            )
         _copy(self._written, file)
+
+
+def _stamp_of(file: Path) -> tuple[int, ...]:
+    """What changes when a file is written again or replaced."""
+    found = file.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -461,7 +461,8 @@ class Profiler:
 
         Raises:
             RuntimeError: If nothing was recorded yet.
-            FileNotFoundError: If there is no such folder, or the file to copy is gone.
+            FileNotFoundError: If there is no such folder, or the file to copy is gone or
+                was changed.
         """
         recorder = self._recorder
         if recorder is None or self._recording:
