@@ -83,7 +83,8 @@ class SampledWorkload(NodeWorkload):
     ) -> LoaderTimes:
         """Return where the time per batch goes; the epoch starts anew if it is too short.
 
-        The first batch is not measured, nor one in which code is compiled: another is taken.
+        The first batch is not measured, nor one in which code is compiled: another is taken. Such
+        are known inside `compiler_state_kept`, which keeps a record of every compilation.
 
         Args:
             model: The model, eager or compiled.
