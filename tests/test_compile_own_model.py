@@ -187,12 +187,13 @@ class Shared(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm1d(4)
+        self.norm, self.calls = nn.BatchNorm1d(4), 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Shared:
         return self
 
     def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
         return self.norm(x)
 
 
@@ -200,7 +201,8 @@ def test_what_copies_share_may_run_and_change():
     model = nn.Sequential(Shared(), nn.Linear(4, 2))
     (row,) = bench(model, backward=False).rows
     assert row.status == "ok"
-    assert model[0].norm.num_batches_tracked > 0
+    assert model[0].norm.num_batches_tracked == model[0].calls
+    assert model[0].calls >= 2 * 6  # two copies, six rounds
 
 
 def test_a_compiled_module_beside_the_model_gives_no_warning(model):

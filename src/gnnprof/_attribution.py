@@ -34,7 +34,7 @@ _NAMED_RANGES = {"Optimizer.": OPTIMIZER, "enumerate(DataLoader)#": DATA_LOADING
 _RANGE_STARTS = tuple(_NAMED_RANGES)
 
 _MOST_WAITING = 100_000
-"""Autograd nodes of earlier sessions whose backward may come: 5,000 forwards of a GCN, 17 MB."""
+"""Autograd nodes of earlier sessions whose backward may come; beyond, the oldest are forgotten."""
 
 _ACCUMULATE = "AccumulateGrad"
 """End of the name of the node that adds a gradient to a parameter's."""

@@ -165,8 +165,8 @@ def own_model_watched(model: nn.Module, ours: nn.Module, who: str) -> Iterator[N
                 one.put_back()
     if changed or [id(one.tensor) for one in kept] != [id(tensor) for tensor in own_tensors()]:
         raise ValueError(
-            f"{who} changed weights, buffers or gradients of your model itself, which has them "
-            f"back; {_REMEDIES[who]}"
+            f"{who} changed weights, buffers or gradients of your model itself, which has their "
+            f"values back; {_REMEDIES[who]}"
         )
 
 

@@ -188,11 +188,11 @@ class _ModeRun:
         return self._study.in_eval or self._accept(effects, "as timed")
 
     def _accept(self, effects: Sequence[Effect], compared_in: str) -> bool:
-        reference, random = self._study.compared, self._study.workload.observed
+        reference, phases = self._study.compared, self._study.workload.observed
         count = comparable_phases(reference)
         if count < len(reference):
-            who = "" if count == 0 else f"{random[count]} is "
-            whose = random[count] if count == 0 else "it"
+            who = "" if count == 0 else f"{phases[count]} is "
+            whose = phases[count] if count == 0 else "it"
             self.notes.append(f"{who}not compared with eager: {whose} is random in eval mode, too")
         if count == 0:
             return True
